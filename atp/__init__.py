@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .authoring.context import Context as Context
     from .authoring.context import Output as Output
+    from .authoring.loop_context import LoopContext as LoopContext
     from .authoring.task_type import TaskType as TaskType
     from .authoring.task_type import task_type as task_type
     from .exceptions import Defer as Defer
@@ -36,6 +37,7 @@ _PUBLIC = {
     "result": "graphs.builder",
     "Context": "authoring.context",
     "Output": "authoring.context",
+    "LoopContext": "authoring.loop_context",
     "Retry": "exceptions",
     "Defer": "exceptions",
     "Fatal": "exceptions",

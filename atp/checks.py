@@ -26,7 +26,8 @@ from django.utils.module_loading import import_string
 
 from . import contracts, folders
 from .authoring import retrying
-from .conf import setting_problems, settings
+from .conf import Defaults, setting_problems, settings
+from .middleware import describe_incapable, factories, is_async_capable
 from .middleware import find_problems as middleware_problems
 from .ogc import processes
 from .operations.hooks import describe_unmatched
@@ -322,6 +323,21 @@ def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [Error(problem, id="atp.E020") for problem in middleware_problems()]
 
 
+# Django runs checks before each command. ``manage.py atp`` leaves out those with this tag.
+@register("atp")
+@with_valid_settings
+def check_middleware_of_loops(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that the middleware can wrap attempts in loops, if Types have a concurrency."""
+    if middleware_problems():
+        return []  # E020 says why
+    types = sorted(each.identifier for each in registry if each.concurrency)
+    return [
+        Error(describe_incapable(factory), hint=f"Type {types[0]!r} has one.", id="atp.E024")
+        for factory in factories()
+        if types and not is_async_capable(factory)
+    ]
+
+
 # What the pages need: users, a login page, the rule about who may do what
 
 
@@ -395,6 +411,23 @@ def _leads_somewhere(url: str) -> bool:
 def check_rule(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check that ATP can use the function that ``ATP["AUTHORIZE"]`` names."""
     return [Error(problem, id="atp.E021") for problem in permissions.problems()]
+
+
+@register(Tags.security)
+@with_valid_settings
+def check_lanes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check that ATP can use the function that ``ATP["OGC_LANE"]`` names."""
+    path = settings.OGC_LANE
+    if path == Defaults.OGC_LANE:  # it needs packages that a project without the views may lack
+        return []
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        return [Error(f"ATP['OGC_LANE']: {path!r} cannot be imported: {error}.", id="atp.E023")]
+    if callable(found):
+        return []
+    text = f"ATP['OGC_LANE']: {path!r} must be a function of a request, but it is {found!r}."
+    return [Error(text, id="atp.E023")]
 
 
 # The queue's database, and the declared Types

@@ -13,6 +13,7 @@ import base64
 import binascii
 import logging
 import os
+import re
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
@@ -165,10 +166,10 @@ class Defaults:
     """Dotted path of the function that restricts users' permissions to Types and lanes."""
 
     OGC_LANE: str = "atp.ogc.access.lane_of_user"
-    """Dotted path of the function that gives a client of OGC API – Processes his collection."""
+    """Dotted path of the function that gives clients of OGC API – Processes their collections."""
 
     OGC_HOSTS: list[str] | tuple[str, ...] = ()
-    """Hosts that clients of OGC API – Processes may name, such as `*.example.org`; none."""
+    """Hosts whose addresses clients of OGC API – Processes may name, such as `*.example.org`."""
 
     OGC_MAX_FETCH: int = 64 * 1024 * 1024
     """Largest input that is fetched from an address, in bytes."""
@@ -276,6 +277,7 @@ def setting_problems() -> list[str]:
     return found or [
         *_find_value_problems(),
         *_find_token_problems(),
+        *_find_host_problems(),
         *_find_lease_problems(),
         *_find_executor_problems(),
     ]
@@ -300,12 +302,29 @@ def _find_executor_problems() -> list[str]:
                 found.append(
                     f"{where} has an unknown key {key!r}.{did_you_mean(key, _EXECUTOR_KEYS)}"
                 )
-        if not isinstance(options.get("BACKEND"), str):
-            found.append(f"{where} needs BACKEND, as in 'atp.executors.Dask'.")
+        found += _find_backend_problems(where, options)
         slots = options.get("SLOTS")
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
             found.append(f"{where} needs SLOTS, a whole number from 1 to {MOST_SLOTS}.")
     return found
+
+
+def _find_backend_problems(where: str, options: dict[str, Any]) -> list[str]:
+    """Return the problems with the BACKEND of an executor, and the options that it lacks."""
+    path = options.get("BACKEND")
+    if not isinstance(path, str):
+        return [f"{where} needs BACKEND, as in 'atp.executors.Dask'."]
+    near = did_you_mean(path, [f"atp.executors.{name}" for name in ("Dask", "Fork", "Ray")])
+    executor = import_string("atp.executors.Executor")
+    try:
+        backend: Any = import_string(path)
+    except ImportError as error:
+        return [f"{where}: BACKEND {path!r} cannot be imported: {error}.{near}"]
+    if not isinstance(backend, type) or not issubclass(backend, executor):
+        return [f"{where}: BACKEND {path!r} must be a subclass of atp.executors.Executor.{near}"]
+    required: tuple[str, ...] = getattr(backend, "required", ())
+    missing = [name for name in required if not isinstance(options.get(name), str)]
+    return [f"{where} needs {name}, since BACKEND is {path!r}." for name in missing]
 
 
 def _find_token_problems() -> list[str]:
@@ -313,6 +332,20 @@ def _find_token_problems() -> list[str]:
     if token.isascii() and token.isprintable() and " " not in token:
         return []
     return ["ATP['METRICS_TOKEN'] must be printable ASCII, without spaces or line ends."]
+
+
+# A name or a pattern without a port, or an origin without a path.
+_HOST = re.compile(r"https?://[^/\s]+|[^/:\s]+")
+
+
+def _find_host_problems() -> list[str]:
+    """Return the problems with ATP["OGC_HOSTS"], whose entries are patterns or origins."""
+    return [
+        f"ATP['OGC_HOSTS']: {entry!r} must be a name or a pattern such as '*.example.org', or an "
+        "origin such as 'http://localhost:8000'."
+        for entry in settings.OGC_HOSTS
+        if not isinstance(entry, str) or not _HOST.fullmatch(entry)
+    ]
 
 
 def _find_value_problems() -> list[str]:

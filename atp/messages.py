@@ -150,6 +150,10 @@ def no_worker_free() -> str:
     return "no worker was free"
 
 
+def engine_away() -> str:
+    return "the engine that was to run it does not answer"
+
+
 def follower_died() -> str:
     return "the process that followed it has died"
 
@@ -172,6 +176,18 @@ def no_room() -> str:
 
 def worker_died(how: str) -> str:
     return f"its worker {how}"
+
+
+def loop_ended(why: str) -> str:
+    return f"its loop was ended because of another attempt: {why}"
+
+
+def loop_retired() -> str:
+    return "its loop was replaced"
+
+
+def loop_blocked(seconds: float) -> str:
+    return f"it blocked its loop for {seconds:.1f} s"
 
 
 def worker_died_early() -> str:

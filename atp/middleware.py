@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timezone as fixed
@@ -316,11 +316,64 @@ def _call_handler(context: Any) -> Any:
     return context.inner()
 
 
+async def run_async(context: Any, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Await ``call()`` inside all middleware, for an attempt in a loop.
+
+    As in Django, a factory that is ``async_capable`` may get a coroutine function, and returns one
+    then. Raises ImproperlyConfigured if a factory is not: a plain function would block the loop.
+    """
+    if not settings.MIDDLEWARE:
+        return await call()
+    context.inner = call
+    try:
+        return await _async_layers()(context)
+    finally:
+        del context.inner
+
+
+@cache
+def _async_layers() -> Callable[[Any], Awaitable[Any]]:
+    outermost: Callable[[Any], Awaitable[Any]] = _await_handler
+    for factory in reversed(factories()):
+        if not is_async_capable(factory):
+            raise ImproperlyConfigured(describe_incapable(factory))
+        try:
+            layer = factory(outermost)
+        except MiddlewareNotUsed:
+            continue
+        if not iscoroutinefunction(layer):
+            raise ImproperlyConfigured(
+                f"ATP['MIDDLEWARE']: {factory.__module__}.{factory.__qualname__} is async_capable, "
+                f"but returned {layer!r} for a coroutine function. It must return one, too."
+            )
+        outermost = layer
+    return outermost
+
+
+def is_async_capable(factory: Callable[..., Any]) -> bool:
+    """Return True if a factory of middleware says that it can wrap coroutine functions."""
+    return getattr(factory, "async_capable", False)
+
+
+def describe_incapable(factory: Callable[..., Any]) -> str:
+    """Return a sentence about a factory whose middleware cannot wrap attempts in loops."""
+    return (
+        f"ATP['MIDDLEWARE']: {factory.__module__}.{factory.__qualname__} is not async_capable, so "
+        "no attempt of a Type with a concurrency can run inside it. Decorate it with Django's "
+        "sync_and_async_middleware."
+    )
+
+
+async def _await_handler(context: Any) -> Any:
+    return await context.inner()
+
+
 def _clear_caches(*, setting: str, **kwargs: Any) -> None:
     if setting == "ATP":
         factories.cache_clear()
         carriers.cache_clear()
         _layers.cache_clear()
+        _async_layers.cache_clear()
 
 
 setting_changed.connect(_clear_caches)

@@ -1,8 +1,9 @@
 """Requests to addresses that clients have named: only to hosts that the project allows.
 
-A client could name an address inside the project's own network, which only its hosts can reach. So
-``ATP["OGC_HOSTS"]`` lists what may be reached, and a name that resolves to a private address is
-refused: the connection goes to the address that was looked at, and the name is not resolved again.
+A client could name an address inside the project's network, which only the hosts of the project
+reach. So ``ATP["OGC_HOSTS"]`` lists the hosts that may be reached, and a name that resolves to a
+private address is refused. The connection goes to the address that was checked, because the name is
+not resolved again.
 """
 
 from __future__ import annotations
@@ -16,22 +17,33 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from . import __version__
 from .conf import settings
+from .text import shorten
 
 # In seconds: for each part of an answer.
 TIMEOUT = 10.0
-# At most so many redirects are followed.
+# The most redirects that are followed.
 MOST_REDIRECTS = 5
 # In seconds: the delays before a message is sent again to a server that has not taken it.
 RETRIES = (10, 60, 300, 1800, 3600, 10800, 25200, 43200)
 _REDIRECTS = (301, 302, 303, 307, 308)
+# Other answers are final: the request would fail again.
+_PASSING = frozenset((408, 425, 429, *range(500, 600)))
 _PORTS = {"http": 80, "https": 443}
 _PIECE = 64 * 1024
-# Addresses of this network stand for those of IPv4.
+# What stays as it is in the path and the query of an address; the rest is quoted.
+_UNQUOTED = "!#$%&'()*+,/:;=?@[]~"
+# In characters, without the dot at the end.
+_LONGEST_NAME = 253
+# All public addresses of hosts are in this network, but for those that stand for IPv4 addresses.
+_GLOBAL = IPv6Network("2000::/3")
+# The last 32 bits of an address in this network are an IPv4 address.
 _NAT64 = IPv6Network("64:ff9b::/96")
+# So are those of an address with one of these numbers in front of them (ISATAP).
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 class Refused(Exception):
@@ -43,18 +55,21 @@ class Failed(Exception):
 
 
 def check(address: str) -> SplitResult:
-    """Return the parts of an address that may be reached, as far as its name tells. Raises Refused.
+    """Return the parts of an address whose name may be reached. Raises Refused.
 
-    An entry of OGC_HOSTS with a scheme is an origin that the project trusts, such as
-    ``http://localhost:8000``. Any other is a pattern for names of public hosts, on https.
+    What the name resolves to is checked when a connection is made. An entry of OGC_HOSTS with a
+    scheme is an origin that the project trusts, such as ``http://localhost:8000``. Any other is a
+    pattern for names of public hosts, on https.
     """
     try:
         url = urlsplit(address)
-        port = url.port or _PORTS.get(url.scheme)
+        port = _PORTS.get(url.scheme) if url.port is None else url.port
     except ValueError:
-        raise Refused(f"{address!r} is no address.") from None
+        raise Refused(f"{shorten(address)!r} is not a valid address.") from None
     if url.scheme not in _PORTS or not url.hostname:
-        raise Refused(f"{address!r} is no address that begins with https.")
+        raise Refused(f"{shorten(address)!r} must be an address that begins with https.")
+    if not _is_possible(url.hostname):
+        raise Refused(f"No host can have the name {shorten(url.hostname)!r}.")
     if url.username is not None or url.password is not None:
         raise Refused("The address has a user or a password.")
     if _is_trusted(url):
@@ -64,6 +79,18 @@ def check(address: str) -> SplitResult:
     if not any(fnmatchcase(url.hostname, each.lower()) for each in settings.OGC_HOSTS):
         raise Refused(f"The host {url.hostname} is not one that this service may reach.")
     return url
+
+
+def _is_possible(name: str) -> bool:
+    """Return True if a host can have a name, or if the name is an IP address."""
+    if ":" in name:  # an address of IPv6, which urlsplit() has checked
+        return True
+    try:
+        ascii_name = name.encode("idna").decode()
+    except UnicodeError:  # an empty label, or one that is too long
+        return False
+    is_plain = all(char.isalnum() or char in "-._" for char in ascii_name)
+    return is_plain and len(ascii_name.rstrip(".")) <= _LONGEST_NAME
 
 
 def _is_trusted(url: SplitResult) -> bool:
@@ -77,16 +104,17 @@ def post(address: str, body: bytes, content_type: str) -> int:
 
 
 def fetch(address: str, *, most: int, seconds: float) -> tuple[bytes, str]:
-    """Return what is at an address, of at most so many bytes, and its content type.
+    """Return the bytes at an address, and their content type.
 
-    Redirects are followed to hosts that may be reached. Raises Refused, Failed.
+    Redirects are followed to hosts that may be reached. Raises Refused, also if there are more than
+    ``most`` bytes. Raises Failed, also if it takes longer than ``seconds``.
     """
     deadline = time.monotonic() + seconds
     for _ in range(MOST_REDIRECTS + 1):
         with _request("GET", check(address), None, {"Accept-Encoding": "identity"}) as answer:
             if answer.status not in _REDIRECTS:
                 if not 200 <= answer.status < 300:
-                    kind = Failed if answer.status in (429, 503) else Refused
+                    kind = Failed if answer.status in _PASSING else Refused
                     raise kind(f"{urlsplit(address).hostname} answered {answer.status}.")
                 body = _read(answer, most, deadline)
                 return body, answer.headers.get("Content-Type", "")
@@ -113,7 +141,7 @@ def _request(
 ) -> Iterator[http.client.HTTPResponse]:
     connection: Any = _CONNECTIONS[url.scheme](str(url.hostname), url.port, timeout=TIMEOUT)
     connection.is_trusted = _is_trusted(url)
-    path = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
+    path = quote(f"{url.path or '/'}{'?' if url.query else ''}{url.query}", _UNQUOTED)
     own = {"User-Agent": f"django-atp/{__version__}", "Connection": "close"}
     try:
         connection.request(method, path, body, {**own, **headers})
@@ -121,7 +149,7 @@ def _request(
             yield answer
     except TimeoutError:
         raise Failed(f"{url.hostname} did not answer for {TIMEOUT:g} s.") from None
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise Failed(f"{url.hostname} cannot be reached: {error}") from None
     finally:
         connection.close()
@@ -141,17 +169,18 @@ def _connected(host: str, port: int, *, is_trusted: bool) -> socket.socket:
 
 
 def is_public(text: str) -> bool:
-    """Return True if an IP address, or what it stands for, is one of the whole internet."""
+    """Return True if an IP address is public, and so is the IPv4 address that it stands for."""
     address: IPv4Address | IPv6Address = ip_address(text.partition("%")[0])
-    if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = IPv4Address(int(address) & 0xFFFFFFFF)
-        if address.teredo is not None:
-            return False
-        if inner is not None:
-            address = inner
-    return address.is_global and not address.is_multicast
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.ipv4_mapped is not None or address in _NAT64:
+        return is_public(str(last))
+    if address not in _GLOBAL or address.teredo is not None:
+        return False
+    if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP and not is_public(str(last)):
+        return False
+    return is_public(str(address.sixtofour)) if address.sixtofour else address.is_global
 
 
 class _HTTPConnection(http.client.HTTPConnection):

@@ -17,6 +17,7 @@ handler_started = Signal()
 handler_ended = Signal()
 #: Each process of a daemon sends this signal when it begins, after its fork. Argument: ``role``,
 #: which is "supervisor", "log" (the process that calls the project's log handlers for the
-#: supervisor), "dispatcher" or "worker". Threads that a receiver starts live in that process. In
-#: the supervisor a receiver must not start threads, because it forks the other processes.
+#: supervisor), "dispatcher", "worker" (a loop, too) or "follower". Threads that a receiver starts
+#: live in that process. In the supervisor a receiver must not start threads, because it forks the
+#: other processes.
 process_started = Signal()

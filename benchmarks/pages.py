@@ -1,10 +1,11 @@
 """How quick the pages of a big queue are behind gunicorn, and what open overviews cost.
 
 A history of some Instances, Types and lanes, with what was counted for 90 days. A page may send
-MOST_QUERIES queries, and take MOST_MILLISECONDS in 95 of 100 requests. What all viewers share is
-computed once in five seconds: the queries of such a request are told too, and have no limit of
-their own. Last, some browsers hold the overview open. It is told how much of a processor the
-sessions of the database use meanwhile. The exit status is 1 if a limit is exceeded.
+MOST_QUERIES queries, and take MOST_MILLISECONDS in 95 of 100 requests. The lists of jobs of OGC API
+- Processes have only the limit of time, as the search of an operator reads the queue in portions.
+What all viewers share is computed once in five seconds: the queries of such a request are printed
+too, and have no limit. Last, some browsers hold the overview open. The benchmark prints how much of
+a processor the sessions of the database use meanwhile. The exit status is 1 if a limit is exceeded.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import socket
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import psutil
 
@@ -24,6 +26,8 @@ from .core.report import percentile
 
 MOST_QUERIES, MOST_MILLISECONDS = 12, 150
 PAGES, JOBS = "/atp/", "/ogc/jobs"
+# How the names of the pages of JOBS begin.
+JOB_LISTS = "jobs"
 LANE = "lane-7"
 _ATP = {"OGC_LANE": f"{__name__}.lane"}
 # Types that have work in each minute. The others have some in each hour.
@@ -60,8 +64,8 @@ def run(options, report):
     operator, customer = _client("operator", "view_"), _client("customer")
     pages = {name: (f"{PAGES}{path}", operator) for name, path in _pages(filled).items()}
     for name, query in _queries_of_jobs().items():
-        pages[f"jobs, {name}"] = (f"{JOBS}{query}", customer)
-        pages[f"jobs of all, {name}"] = (f"{JOBS}{query}", operator)
+        pages[f"{JOB_LISTS}, {name}"] = (f"{JOBS}{query}", customer)
+        pages[f"{JOB_LISTS} of all, {name}"] = (f"{JOBS}{query}", operator)
     with override_settings(ATP=_ATP):
         queries = {name: _count_queries(connection, *page) for name, page in pages.items()}
     connection.close()
@@ -196,7 +200,8 @@ def _tell(report, name, queries, milliseconds):
     slow = percentile(milliseconds, 0.95)
     median = report.add(name, milliseconds, unit="ms", p95=slow, fresh=fresh, queries=shared)
     verdict = ""
-    if shared > MOST_QUERIES or slow > MOST_MILLISECONDS:
+    most_queries = inf if name.startswith(JOB_LISTS) else MOST_QUERIES
+    if shared > most_queries or slow > MOST_MILLISECONDS:
         verdict = "  exceeded"
         report.exceeded.append(f"{name}: {shared} queries, p95 {slow:.0f} ms")
     line = (

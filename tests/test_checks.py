@@ -1,6 +1,8 @@
 """Tests of the system checks, which report what is wrong with a project's settings."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from django.core.checks import INFO, WARNING, run_checks
@@ -185,3 +187,27 @@ def test_check_of_the_server_covers_only_the_given_databases(db):
     with connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL array_nulls = off")
     assert [each.id for each in check_server(None, databases=["default"])] == ["atp.E018"]
+
+
+def test_project_needs_no_package_of_the_extra_web_unless_it_has_pages():
+    """Django imports the template tags of every app, so `migrate` and `check` need them."""
+    blocked = ("django_filters", "django_htmx", "rest_framework", "drf_spectacular")
+    source = f"""
+import sys
+sys.modules.update(dict.fromkeys({blocked!r}))
+import django
+from django.conf import settings
+from django.core.management import call_command
+settings.configure(
+    SECRET_KEY="x",
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "atp"],
+    TEMPLATES=[{{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}}],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}}},
+)
+django.setup()
+call_command("check")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -75,6 +75,8 @@ def test_setting_with_an_unusable_value_is_reported(settings):
         *(("MAX_MEMORY", 0), ("MAX_MEMORY", ""), ("MAX_MEMORY", "512MiBs")),
         *(("METRICS_TOKEN", "swordfish\n"), ("METRICS_TOKEN", "sword fish")),
         ("METRICS_TOKEN", "swordfish-ü"),
+        *(("OGC_HOSTS", [5]), ("OGC_HOSTS", ["https://"]), ("OGC_HOSTS", ["a.example.org:80"])),
+        *(("OGC_HOSTS", ["http://localhost/"]), ("OGC_HOSTS", [""])),
     ):
         settings.ATP = {name: value}
         [problem] = setting_problems()
@@ -95,4 +97,26 @@ def test_lease_settings_that_contradict_each_other_are_reported(settings):
         [problem] = setting_problems()
         assert f"ATP['{told}']" in problem
     settings.ATP = {"LEASE": 27, "RENEW_EVERY": 20.9}
+    assert setting_problems() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"BACKEND": "atp.executors.Dsk"}, "Did you mean 'atp.executors.Dask'?"),
+        ({"BACKEND": "atp.executers.Ray"}, "cannot be imported: No module named 'atp.executers'"),
+        ({"BACKEND": "Dask"}, "cannot be imported"),
+        ({"BACKEND": "atp.executors.EngineAway"}, "must be a subclass of atp.executors.Executor"),
+        ({"BACKEND": "atp.executors.stub"}, "must be a subclass of atp.executors.Executor"),
+        ({"BACKEND": "atp.executors.Dask"}, "needs ADDRESS, since BACKEND is"),
+        ({"BACKEND": "atp.executors.Dask", "ADDRESS": 8786}, "needs ADDRESS, since BACKEND is"),
+        ({}, "needs BACKEND, as in 'atp.executors.Dask'"),
+    ],
+)
+def test_wrong_executor_is_reported(settings, options, said):
+    settings.ATP = {"EXECUTORS": {"dask": {"SLOTS": 8} | options}}
+    [problem] = setting_problems()
+    assert problem.startswith("ATP['EXECUTORS']['dask']")
+    assert said in problem
+    settings.ATP = {"EXECUTORS": {"ray": {"SLOTS": 8, "BACKEND": "atp.executors.Ray"}}}
     assert setting_problems() == []

@@ -1,5 +1,6 @@
 """Tests of middleware around handlers, and of carriers, which save values at the enqueue."""
 
+import asyncio
 import io
 import json
 from datetime import timedelta
@@ -110,6 +111,36 @@ class TestMiddleware:
             assert message in outcome.message
         configured(carriers=OF_ATP)  # the tenant is no longer restored
         assert answer(run(context, "tests.carried", tenant="closed"))[2] is None
+
+
+class TestMiddlewareOfLoops:
+    """Attempts of a Type with a concurrency are awaited inside the middleware."""
+
+    def test_middleware_that_is_async_capable_wraps_both_kinds_of_attempts(
+        self, configured, context
+    ):
+        configured("both")
+        assert answer(run(context)) == {}
+        assert asyncio.run(carrying.run_async(context, _answer)) == 42
+        assert middleware.seen == ["both, called", "both, awaited"]
+
+    def test_other_middleware_is_an_error_of_the_attempt_and_of_the_checks(
+        self, configured, context
+    ):
+        for name, words in (
+            ("outer", "outer is not async_capable"),
+            ("only_called", "It must return one, too"),
+        ):
+            configured(name)
+            with pytest.raises(ImproperlyConfigured, match=words):
+                asyncio.run(carrying.run_async(context, _answer))
+        configured("both", "outer")
+        [found] = [each for each in run_checks() if each.id == "atp.E024"]
+        assert "tests.app.middleware.outer is not async_capable" in found.msg
+
+
+async def _answer():
+    return 42
 
 
 def statements(call):

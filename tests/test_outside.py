@@ -11,6 +11,7 @@ from atp import outside
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        self.server.path = self.path
         name, _, rest = self.path[1:].partition("/")
         if name == "to":
             self.send_response(302)
@@ -72,6 +73,15 @@ def test_trusted_origin_is_fetched_and_posted_to(server):
         "https://[::1]/x",
         "https://a.example.org@127.0.0.1/x",
         "https://[bad/x",
+        "https://a..example.org/x",
+        "https://.example.org/x",
+        f"https://{'a' * 64}.example.org/x",
+        f"https://{'a.' * 130}example.org/x",
+        "https://a\x00.example.org/x",
+        "https://a b.example.org/x",
+        "https://a%00.example.org/x",
+        "https://a.example.org:0/x",
+        "https://a.example.org:99999/x",
         "x",
     ],
 )
@@ -100,10 +110,24 @@ def test_what_is_too_large_is_refused(server):
         outside.fetch(f"{server.url}/x", most=4, seconds=10)
 
 
-@pytest.mark.parametrize(("path", "error"), [("404", outside.Refused), ("503", outside.Failed)])
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("404", outside.Refused),
+        ("429", outside.Failed),
+        ("500", outside.Failed),
+        ("502", outside.Failed),
+        ("503", outside.Failed),
+    ],
+)
 def test_answer_that_is_no_success_is_told(server, path, error):
     with pytest.raises(error, match=path):
         fetch(f"{server.url}/{path}")
+
+
+def test_path_with_any_characters_is_quoted(server):
+    assert fetch(f"{server.url}/x/ü ä?name=a b&other=%20\x01")[0] == b"found"
+    assert server.path == "/x/%C3%BC%20%C3%A4?name=a%20b&other=%20%01"
 
 
 def test_answer_that_is_cut_is_no_answer(server):
@@ -135,7 +159,29 @@ def test_host_that_does_not_answer_is_told(server, settings):
         ("fd00::1", False),
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b::909:909", True),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("64:ff9b:1::909:909", False),
         ("2002:7f00:1::", False),
+        ("2002:a00:1::1", False),
+        ("2002:909:909::1", True),
+        ("2002:a00:1::5efe:909:909", False),
+        ("2620:fe::5efe:a00:1", False),
+        ("2620:fe::200:5efe:c0a8:1", False),
+        ("fe80::5efe:909:909", False),
+        ("fec0::1", False),
+        ("::10.0.0.1", False),
+        ("::9.9.9.9", False),
+        ("::ffff:0:10.0.0.1", False),
+        ("::ffff:169.254.169.254", False),
+        ("::ffff:9.9.9.9", True),
+        ("2001:db8::1", False),
+        ("100::1", False),
+        ("5f00::1", False),
+        ("ff0e::1", False),
+        ("::", False),
+        ("240.0.0.1", False),
+        ("255.255.255.255", False),
         ("2001:0:4136:e378:8000:63bf:3fff:fdd2", False),
     ],
 )

@@ -112,6 +112,7 @@ class TestBadDeclarations:
             "backoff_max": [-0.1, 1],
             "max_restarts": [None, -1, 1.0, True],
             "max_retries": [10**9],
+            "concurrency": [0, 1001, "10", 2.0, True],
             "serializer": ["yaml", "pickle"],
             "transactional": ["", None, 1],
             "priority": [1000],
@@ -128,6 +129,13 @@ class TestBadDeclarations:
         for alias in (True, "default"):
             with pytest.raises(InvalidType, match="stoppable and transactional exclude each"):
                 declare("tests.bad", stoppable=True, transactional=alias)
+        for other in (
+            *({"transactional": True}, {"stoppable": True}, {"max_memory": "512MiB"}),
+            *({"keep_processes": True}, {"resources": {"gpu": 1}}),
+        ):
+            [name] = other
+            with pytest.raises(InvalidType, match=f"concurrency and {name} exclude each"):
+                declare("tests.bad", concurrency=10, **other)
         assert "tests.bad" not in registry
 
 
@@ -170,6 +178,8 @@ def test_invalid_handler_is_rejected_when_declared():
             task_type("tests.refused")(handler)
     with pytest.raises(InvalidInputs, match="context"):
         task_type("tests.refused")(lambda: None)
+    with pytest.raises(InvalidType, match=r"plain function, and these share no process"):
+        task_type("tests.refused", concurrency=10)(lambda context: None)
     with pytest.raises(InvalidType, match=r"needs parentheses.* @task_type\('app.resize'\)"):
 
         @task_type

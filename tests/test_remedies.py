@@ -23,6 +23,7 @@ REMEDIES = {
     # A text that is no command, and texts to which code appends the name of an operation.
     "atp takes any number": "atp status",
     "atp": "atp status",
+    "atpd --executor {}": "atpd --executor engine",
     "atpd": "atpd",
     "migrate": "migrate",
 }

@@ -249,11 +249,16 @@ class TaskSerializer(DocumentSerializer):
 class WorkerSerializer(rest.Serializer):
     worker = schema.count(null=True)
     pid = schema.count(null=True)
+    loop = schema.count("The loop of which it is a place; null if it is a process.", null=True)
     host = schema.text("The host on which an engine runs its attempt; null on its own.", null=True)
     type = schema.text("Type of the Instance that the worker runs.", null=True)
     instance = rest.UUIDField(allow_null=True, help_text="Needs `atp.view_instance`; else null.")
     since = schema.time(null=True)
     paused = schema.flag("Whether its attempt is paused.")
+    blocks = rest.FloatField(
+        allow_null=True,
+        help_text="For how many seconds its attempt has blocked its loop; null if it does not.",
+    )
 
 
 class EngineSerializer(rest.Serializer):
@@ -261,6 +266,7 @@ class EngineSerializer(rest.Serializer):
     address = schema.text()
     hosts = schema.count()
     places = schema.count("For attempts, on all hosts.")
+    room = schema.count("Of these, those that this daemon can have: others take the rest.")
     resources = rest.DictField(child=rest.FloatField(), help_text="The sums of all hosts, by name.")
     lacks = rest.DictField(child=schema.text(), help_text="What it lacks for a Type, by Type.")
     error = schema.text("Why it cannot be reached; else empty.")

@@ -10,6 +10,7 @@ import posixpath
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -366,27 +367,32 @@ class LogCapture(logging.Handler):
         super().__init__(settings.LOG_LEVEL)
         self.context = context
         self._is_of_attempt, self._on_stray = is_of_attempt, on_stray
-        self._busy = False
+        # The threads that are writing a record now: what that logs itself is left out.
+        self._busy = threading.local()
+
+    def current(self) -> Context | None:
+        """Return the Context of the attempt that has logged a record."""
+        return self.context
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_stray = not self._is_of_attempt()
-        if self._busy or (self.context is None and not is_stray):
+        is_stray, context = not self._is_of_attempt(), self.current()
+        if getattr(self._busy, "here", False) or (context is None and not is_stray):
             return
         if record.name.startswith("atp.") or record.name in _KNOWN:
             return
-        self._busy = True
+        self._busy.here = True
         try:
             text = f"{record.name}: {record.getMessage()}"
             if record.exc_info and record.exc_info[1] is not None:
                 text = f"{text}\n{describe_exception(record.exc_info[1])}"
             if is_stray:
                 self._on_stray(record.levelno, text)
-            elif self.context is not None:
-                self.context.log(text, record.levelno)
+            elif context is not None:
+                context.log(text, record.levelno)
         except Exception:
             self.handleError(record)
         finally:
-            self._busy = False
+            self._busy.here = False
 
 
 # Output: text or bytes that a handler returns with a content type.

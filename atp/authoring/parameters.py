@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
+from asgiref.sync import iscoroutinefunction
+
 from .. import placement
 from ..conf import settings
 from ..exceptions import InvalidLimit, InvalidOption, InvalidType
@@ -38,6 +40,7 @@ class TypeParameters(TypedDict, total=False):
     needs: Mapping[str, str]
     resources: Mapping[str, int | str]
     executor: str
+    concurrency: int | None
     public: bool
     serializer: Literal["json", "pickle"]
     transactional: bool | str
@@ -63,7 +66,10 @@ PARAMETER_NAMES = tuple(TypeParameters.__annotations__)
 
 OPTIONS = ("priority", "collection", "exact")
 
-_MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace")
+_MAY_BE_NONE = ("timeout", "retention", "max_memory", "cancel_grace", "concurrency")
+
+# The most attempts that one loop may run at a time.
+MOST_CONCURRENT = 1000
 
 _LIMITS = (
     *("max_running", "max_running_per_collection", "rate", "burst", "weight"),
@@ -75,10 +81,12 @@ _LONGEST = timedelta(days=3650).total_seconds()
 _MOST, _MOST_STEPS = 1_000_000, 100
 
 
-def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) -> None:
+def check_handler(
+    identifier: str, handler: Any, sensitive: Sequence[str] = (), concurrency: int | None = None
+) -> None:
     """Check that a function can be a handler, and that it has all the arguments in ``sensitive``.
 
-    Raises InvalidType or InvalidInputs.
+    With a ``concurrency`` it must be a coroutine function. Raises InvalidType or InvalidInputs.
     """
     if not inspect.isfunction(handler):
         raise InvalidType(
@@ -90,6 +98,12 @@ def check_handler(identifier: str, handler: Any, sensitive: Sequence[str] = ()) 
                 f"task_type({identifier!r}): {handler.__qualname__} is {kind}, but a handler must "
                 f"be a function or a coroutine function. {advice}"
             )
+    if concurrency and not iscoroutinefunction(handler):
+        raise InvalidType(
+            f"task_type({identifier!r}): concurrency={concurrency}: {handler.__qualname__} is a "
+            "plain function, and these share no process: nobody could end one of them without the "
+            "others. Make it an async def, or run more processes."
+        )
     parameters = binding.signatures_of(handler)[0].parameters
     is_open = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for name in sensitive:
@@ -172,6 +186,8 @@ def check_values(label: str, parameters: Mapping[str, Any]) -> None:
         )
     if parameters.get("executor"):
         _check_elsewhere(label, parameters)
+    if parameters.get("concurrency"):
+        _check_beside(label, parameters)
     if alias and parameters.get("stoppable"):
         raise InvalidType(
             f"{label}: stoppable and transactional exclude each other, because an attempt that is "
@@ -191,6 +207,21 @@ def _check_elsewhere(label: str, parameters: Mapping[str, Any]) -> None:
             raise InvalidType(f"{label}: executor and {name} exclude each other: {reason}.")
 
 
+def _check_beside(label: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse what cannot be kept for an attempt that shares its process with others."""
+    reasons = {
+        "transactional": "a transaction would keep a connection, and others would wait for it",
+        "stoppable": "a process that is stopped would stop the attempts beside it",
+        "max_memory": "nobody can tell whose memory of a shared process it is",
+        "keep_processes": "nobody can tell which attempt of a shared process has started another",
+        "resources": "a loop has no devices of its own; limits count attempts",
+        "executor": "an engine runs each attempt in a process of its own",
+    }
+    for name, reason in reasons.items():
+        if parameters.get(name):
+            raise InvalidType(f"{label}: concurrency and {name} exclude each other: {reason}.")
+
+
 def _check_value(label: str, name: str, value: Any) -> None:
     if name == "backoff" and isinstance(value, (list, tuple)):
         _check_steps(label, value)
@@ -198,6 +229,8 @@ def _check_value(label: str, name: str, value: Any) -> None:
         _check_duration(label, name, value)
     elif name in COUNTS:
         _check_count(label, name, value)
+    elif name == "concurrency":
+        _check_count(label, name, value, least=1, most=MOST_CONCURRENT)
     elif name == "max_memory":
         _check_memory(label, value)
     elif name in ("needs", "resources"):
@@ -290,8 +323,8 @@ def _check_placement(label: str, name: str, value: Any) -> None:
         raise InvalidType(f"{label}: {name}: {error}.") from None
 
 
-def _check_count(label: str, name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+def _check_count(label: str, name: str, value: Any, least: int = 0, most: int = _MOST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidType(
-            f"{label}: {name} must be a whole number from 0 to {_MOST}, not {value!r}."
+            f"{label}: {name} must be a whole number from {least} to {most}, not {value!r}."
         )

@@ -120,7 +120,7 @@ class Stepping:
         found = keeper.begin(context, name)
         if found is not None and found.is_done:
             return found.value
-        return _store_result(keeper, context, name, function(*args, **kwargs))
+        return store_result(keeper, context, name, function(*args, **kwargs))
 
     @overload
     def step_in_transaction(
@@ -205,7 +205,7 @@ class Stepping:
         return name, self._keeper or _NoKeeper(), self  # type: ignore[return-value]
 
 
-def _store_result(
+def store_result(
     keeper: Keeper, context: StepContext, name: str, value: Any, took: timedelta | None = None
 ) -> Any:
     """Store the result of a step. Raises UnusableResult.
@@ -242,7 +242,7 @@ def _transactional_block(
         yield step
         _refuse_unchecked(step, name)
         took = timedelta(seconds=time.monotonic() - began)
-        step.result = _store_result(keeper, context, name, step.result, took)
+        step.result = store_result(keeper, context, name, step.result, took)
 
 
 def _refuse_unchecked(step: TransactionalStep, name: str) -> None:

@@ -135,6 +135,9 @@ def task_type(
     ``resources`` are the amounts that each attempt takes of the daemon's capacity, as
     ``{"gpu": 1, "memory": "8GiB"}``.
 
+    With a ``concurrency``, a coroutine function runs in a loop beside other attempts, at most so
+    many of the Type in one loop.
+
     A ``public`` Type is a process for the clients of OGC API – Processes (:mod:`atp.ogc`).
 
     Pages show ``owner`` and ``runbook``, a web address, to the operators of the Type. ``sensitive``
@@ -164,7 +167,8 @@ def task_type(
     check_parameters(identifier, parameters)
 
     def decorate(handler: Callable[Concatenate[Context, P], R]) -> TaskType[P, R]:
-        check_handler(identifier, handler, parameters.get("sensitive", ()))
+        sensitive, concurrency = parameters.get("sensitive", ()), parameters.get("concurrency")
+        check_handler(identifier, handler, sensitive, concurrency)
         values = hooks.read_hook_parameters(
             f"task_type({identifier!r})", retrying.normalize_parameters(parameters)
         )

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
@@ -80,11 +81,25 @@ class _AttachedContext:
 class Spans:
     """Middleware that creates a span for each attempt. List it in ``ATP["MIDDLEWARE"]``."""
 
+    sync_capable = async_capable = True
+
     def __init__(self, run: Callable[[Any], Any]) -> None:
         self._run = run
         self._tracer = trace.get_tracer("atp", __version__)
+        if iscoroutinefunction(run):
+            markcoroutinefunction(self)
 
     def __call__(self, context: Any) -> Any:
+        if iscoroutinefunction(self._run):
+            return self._run_async(context)
+        with self._span(context):
+            return self._run(context)
+
+    async def _run_async(self, context: Any) -> Any:
+        with self._span(context):
+            return await self._run(context)
+
+    def _span(self, context: Any) -> _AttemptSpan:
         origin = trace.get_current_span().get_span_context()
         # The number of the attempt is no criterion, as it also counts claims that were handed back.
         is_again = context.retries or context.restarts
@@ -96,18 +111,27 @@ class Spans:
             attributes=_attributes(context),
             links=() if is_child or not origin.is_valid else (Link(origin),),
         )
+        return _AttemptSpan(span, context)
+
+
+class _AttemptSpan(_AttachedContext):
+    """A context manager that makes the span of an attempt the current one, and ends it."""
+
+    def __init__(self, span: Span, context: Any) -> None:
+        super().__init__(trace.set_span_in_context(span))
+        self._span = span
+        self._of = context
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        error = raised[1]
         is_ending = False
-        try:
-            with _AttachedContext(trace.set_span_in_context(span)):
-                return self._run(context)
-        except BaseException as error:
+        if isinstance(error, BaseException):
             is_ending = logs.is_a(error, Interrupted)
-            _record_error(span, context, error)
-            raise
-        finally:
-            span.end()
-            if is_ending:
-                _flush()
+            _record_error(self._span, self._of, error)
+        self._span.end()
+        if is_ending:
+            _flush()
 
 
 def _record_error(span: Span, context: Any, error: BaseException) -> None:

@@ -49,24 +49,26 @@ from .shared_memory import NEVER, NOTHING, Page, Tokens
 
 # The longest turn of the loop, in seconds.
 TURN = 0.05
-# A ticket that the engine gives back unrun is submitted again after ever longer pauses, at most so
-# often; then its attempt counts as lost.
+# A ticket that the engine gives back without running it is submitted again after ever longer
+# pauses, TRIES times at most; then its attempt counts as lost.
 TRIES, PAUSE = 6, 0.5
-# A handler over there that has passed its time-out is killed there. If that is not heard of, its
-# place is given up so much later, in seconds.
+# A handler that has passed its time-out is killed by its keeper. If the keeper does not report
+# that, the place is given up SLACK seconds later.
 SLACK = 10.0
-# An engine that is away is looked for this often, and one that is there is asked what it has. If it
-# has not answered for so long, it counts as away. In seconds.
+# In seconds: how often the follower looks for an engine that is away, and how often it asks one
+# that is there what it has. Without an answer for ANSWERS_WITHIN, the engine counts as away.
 LOOK_EVERY, ASK_EVERY, ANSWERS_WITHIN = 1.0, 5.0, 15.0
-# An attempt that has no leave any more is dead so long after at the latest, in seconds.
+# If the engine answers but takes no tickets, it is looked for after ever longer pauses up to this.
+LONGEST_PAUSE = 60.0
+# An attempt is dead this long after its leave has run out, at the latest, in seconds.
 KILL_WITHIN = 2.0
 # In seconds: the daemon drops a connection that has sent no signed message by then.
 GREET_WITHIN = 10.0
 # The largest number of such connections at a time.
 MOST_STRANGERS = 64
-# What an engine runs an attempt for takes others after it, without a word to the engine, for so
-# long. Then others who use the engine get their turn. In seconds.
-# Between two attempts it waits for KEEP seconds.
+# What an engine runs for a ticket takes further attempts for HOLD seconds, without asking the
+# engine. Then other users of the engine get their turn. Between two attempts it waits for KEEP
+# seconds.
 HOLD, KEEP = 5.0, 0.1
 # The most bytes of an end that go through the ring.
 MOST_IN_RING = 16 * 1024
@@ -183,7 +185,7 @@ class Engine:
             except EngineAway as error:
                 found = error
             except Exception as error:
-                # A library that is missing or broken, and what it raises without a word of warning.
+                # The library is missing or broken, or raises what it does not document.
                 found = EngineAway(f"{type(error).__name__}: {error}")
             self._begun = None
             self.tell(partial(then, found))
@@ -210,7 +212,11 @@ class Follower:
         self._state = protocol.EngineState("it was not looked for yet")
         self._is_away = True
         self._ask_at: float | None = 0.0
-        # The release of the code over there, by connection; the Types that were warned of.
+        # Why the engine has given back a ticket, the last time that this was logged.
+        self._refusal = ""
+        # The pause after the engine has taken no ticket, in seconds.
+        self._pause = LOOK_EVERY
+        # What each keeper has said of itself, by connection; the Types that were warned of.
         self._hellos: dict[Wire, Hello] = {}
         self._warned: set[str] = set()
 
@@ -252,8 +258,15 @@ class Follower:
                 return
             self._is_away = False
         if not self._is_away:
-            facts = found.address, found.hosts, found.places, found.resources
+            if not found.hosts or found.room <= self._taken():
+                # Something waits for it to have more.
+                self._ask_at = uptime() + LOOK_EVERY
+            facts = found.address, found.hosts, found.places, found.room, found.resources
             self._tell_state(protocol.EngineState("", *facts, self._lacking(found)))
+
+    def _taken(self) -> int:
+        """Return the number of places in the cluster that this daemon has taken."""
+        return sum(each.job is not None or each.kept is not None for each in self._places.values())
 
     def _listen(self, host: str) -> None:
         if self._listener is None:
@@ -263,21 +276,22 @@ class Follower:
             log.following(executor=self._executor.name, host=host, port=self._address[1])
 
     def _lacking(self, cluster: Cluster) -> dict[str, str]:
-        """Return what an engine that has hosts lacks for Types, in words."""
-        lacks: dict[str, str] = {}
+        """Return what an engine that has hosts lacks for Types, in words, by Type."""
         if not cluster.hosts or cluster.largest is None:
-            return lacks
+            return {}
+        lacks: dict[str, str] = {}
         for declared in registry:
             if declared.executor != self._executor.name:
                 continue
-            for name, amount in declared.resources:
-                if cluster.largest.get(name, 0) < amount:
-                    near = (
-                        did_you_mean(name, cluster.resources)
-                        if name not in cluster.resources
-                        else ""
-                    )
-                    lacks[declared.identifier] = described({name: amount}) + near
+            missing = {
+                name: amount
+                for name, amount in declared.resources
+                if cluster.largest.get(name, 0) < amount
+            }
+            unknown = next((name for name in missing if name not in cluster.resources), None)
+            near = did_you_mean(unknown, cluster.resources) if unknown else ""
+            if missing:
+                lacks[declared.identifier] = f"{described(missing)}.{near}"
         return lacks
 
     def _away(self, error: str) -> None:
@@ -352,7 +366,7 @@ class Follower:
                         self._end(place.job, message.why, message.cause)
 
     def _place_over(self, place: Place, how: str, cause: str) -> None:
-        """Tell the supervisor that a place is dead: nothing of its attempt is left."""
+        """Report to the supervisor that a place is dead: nothing of its attempt is left."""
         job, place.job = place.job, None
         if job is not None:
             self._jobs.pop(job.key, None)
@@ -375,7 +389,7 @@ class Follower:
         except BlockingIOError:
             pass
         except Closed:
-            place.is_closed = True  # the dispatcher has died, and the supervisor will say so
+            place.is_closed = True  # the dispatcher has died, and the supervisor will report it
             return
         self._next(place)
 
@@ -384,15 +398,16 @@ class Follower:
         attempt = self._take(place) if place.job is None else None
         if attempt is None:
             return
-        job, kept, leave = self._begin(place, attempt), place.kept, self._leave()
+        kept, leave = place.kept, self._leave()
         if kept is not None and kept.resources == _resources(attempt) and leave > 0:
+            job = self._begin(place, attempt)
             place.kept, job.held_since = None, kept.since
             go = self._go(job, kept.wire, leave, kept.over.at)
             self._say(kept.wire, Then(kept.over.key, go))
         else:
             self._let_go(place)
             self._tell(place, protocol.RunsOn(""))
-            self._submit(job)
+            self._submit(self._begin(place, attempt))
 
     def _let_go(self, place: Place) -> None:
         """Have a keeper end what the engine runs for a place that has no attempt now."""
@@ -433,9 +448,11 @@ class Follower:
                 # It has not started: its Task goes back to the queue.
                 self._page.leave(job.place.slot)
                 self._place_over(job.place, str(handle), "engine")
-            self._ask_at = uptime() + LOOK_EVERY
+            self._ask_at = uptime() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
             self._away(str(handle))
         elif self._is_wanted(job):
+            self._pause = LOOK_EVERY
             job.handle = handle
         else:
             self._cancel(handle)
@@ -455,10 +472,14 @@ class Follower:
     def _on_engine(self, key: Key, error: str) -> None:
         job = self._jobs.get(key)
         if job is None or job.started is not None:
-            return  # its leave decides, and its keeper may still tell
+            return  # its leave decides, and its keeper may still report
         if job.ending is not None:
             self._place_over(job.place, *job.ending)
         else:
+            if error and error != self._refusal:
+                self._refusal = error
+                facts = {"executor": self._executor.name, "type": job.attempt.type}
+                log.ticket_refused(error=error, **facts)
             self._again(job, error)
 
     def _again(self, job: Job, error: str = "") -> None:
@@ -489,7 +510,7 @@ class Follower:
             for message in wire.receive():
                 self._strangers.pop(number, None)
                 if not isinstance(message, Hello) and wire not in self._hellos:
-                    raise Forged("it has not said who it is")
+                    raise Forged("it has not introduced itself")
                 self._on_message(wire, message)
                 if self._wires.get(number) is not wire:
                     return  # an answer could not be sent
@@ -594,17 +615,17 @@ class Follower:
             return  # it has just been dropped
         if hello.release != settings.RELEASE and type not in self._warned:
             self._warned.add(type)
-            facts = {"host": hello.host, "there": hello.release or "none"}
-            log.release_differs(type=type, own=settings.RELEASE or "none", **facts)
+            facts = {"host": hello.host, "there": hello.release or "unset"}
+            log.release_differs(type=type, own=settings.RELEASE or "unset", **facts)
 
     def _leave(self) -> float:
         """Return for how many seconds an attempt may live now, as far as the lease goes."""
         return min(self._page.lease_until - uptime(), settings.KILL_AFTER)
 
     def _lives(self, job: Job, leave: float) -> None:
-        """Note that the attempt may live so long: who survives this process waits for it.
+        """Note that the attempt may live for ``leave`` seconds; a keeper then has to kill it.
 
-        A keeper needs a moment to kill it.
+        If this process dies, the supervisor waits until then.
         """
         job.leave_until = uptime() + leave + KILL_WITHIN
         self._page.give_leave(job.place.slot, job.leave_until)
@@ -707,7 +728,7 @@ def _resources(attempt: Attempt) -> dict[str, int]:
 
 
 def backend(name: str) -> Executor:
-    """Return the executor that the setting EXECUTORS names so."""
+    """Return the executor with this name in the setting EXECUTORS."""
     from django.utils.module_loading import import_string
 
     options: dict[str, Any] = settings.EXECUTORS[name]

@@ -1,10 +1,10 @@
 """The keeper: a process beside an engine's workers, which runs attempts of daemons elsewhere.
 
 A stub (atp/executors/stub.py) starts it, and stubs connect to its socket. From each it reads
-tickets, a line of JSON each, and writes a line when it is done with one. It ends with the last of
-them.
+tickets, one line of JSON for each, and writes a line when it has finished with a ticket. It exits
+when the last stub has left.
 
-A keeper runs each attempt in a worker process of its own, with the code of a daemon's workers. An
+A keeper runs each attempt in a separate worker process, with the code of a daemon's workers. An
 attempt lives by the leave of its daemon: the keeper asks for it again and again, counts it from the
 moment of asking, and kills the attempt when it runs out. So the time on the way only shortens it,
 and no two clocks are compared.
@@ -65,17 +65,18 @@ from .worker import interruption
 
 # The most attempts that a keeper runs at a time: an engine's worker has as many threads at most.
 MOST = 256
-# The keeper asks for further leave this often, and connects again after so long, in seconds.
+# In seconds: the keeper asks for further leave this often, and connects again after this pause.
 ASK_EVERY, AGAIN = 2.0, 1.0
-# If a daemon cannot be reached for so long, nothing is started for it.
+# In seconds: a ticket is given up if its daemon cannot be reached for this long, and a connection
+# if the daemon does not answer within this time.
 REACH_WITHIN, CONNECT_WITHIN = 20.0, 5.0
-# A worker, or a connection, that has had nothing to do for so long ends.
+# A worker process, or a connection, ends after this many seconds without work.
 IDLE = 60.0
 # The largest number of messages of an attempt that are sent again after a cut.
 MOST_SAID_AGAIN = 1000
 # The longest turn of the loop, in seconds.
 TURN = 0.1
-# Without a stub, a keeper ends after so long, in seconds, or as soon as it has nothing to tell.
+# Without a stub, a keeper exits after this many seconds, or as soon as it has nothing to report.
 ALONE = 10.0
 
 
@@ -103,7 +104,7 @@ class Stub:
         yield from map(json.loads, lines)
 
     def answer(self, number: int, error: str) -> None:
-        """Say that a ticket is done with, and what went wrong with it."""
+        """Report that the keeper has finished with a ticket, and what went wrong, or ""."""
         line = json.dumps({"number": number, "error": error}) + "\n"
         with contextlib.suppress(OSError):  # it has ended
             self._link.sendall(line.encode())
@@ -135,7 +136,7 @@ class Job:
     """An attempt that a ticket names. ``number`` is that of the ticket from the stub.
 
     ``until`` is when its leave runs out, and ``kill_at`` when the grace of its end is over.
-    ``over`` is its end, until the daemon has taken it. ``gone`` is what is to be said of its death.
+    ``over`` is its end, until the daemon has noted it. ``gone`` is the report of its death.
     """
 
     stub: Stub
@@ -150,8 +151,8 @@ class Job:
     over: tuple[float, float, Any] | None = None
     gone: Gone | None = None
     attempt: Attempt | None = None
-    # The number of its last message, and those that its daemon may not have heard. Their age is
-    # the time of them until they are said.
+    # The number of its last message, and the messages that its daemon may not have heard. Until a
+    # message is sent, its ``age`` is the time at which it was said.
     said: int = 0
     unheard: deque[Said] = field(default_factory=lambda: deque(maxlen=MOST_SAID_AGAIN))
 
@@ -211,7 +212,7 @@ class Daemon:
         self.say(said._replace(age=0.0))
 
     def on_leave(self, leave: Leave) -> None:
-        """Note until when attempts may live, and what need not be said again."""
+        """Note until when attempts may live, and forget the messages that the daemon has heard."""
         for key, heard in zip(leave.keys, leave.heard, strict=True):
             job = self.jobs.get(key)
             if job is not None:
@@ -220,7 +221,7 @@ class Daemon:
                     job.unheard.popleft()
 
     def say(self, message: object) -> None:
-        """Send a message; without a connection, it is lost."""
+        """Send a message, if there is a connection; :meth:`turn` reports all that matters again."""
         if self.wire is not None:
             try:
                 self.wire.send(message)
@@ -280,7 +281,7 @@ class Keeper:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody needs it any more."""
+        """True if no stub and no daemon needs the keeper any more."""
         if self._stubs:
             self._alone_since = uptime()
             return False
@@ -311,10 +312,10 @@ class Keeper:
         daemon.jobs.pop(job.ticket.key, None)
         job.stub.answer(job.number, error)
 
-    # What daemons say
+    # Messages of daemons
 
     def hear(self, daemon: Daemon) -> None:
-        """Read what a daemon has said."""
+        """Read the messages of a daemon."""
         if daemon.wire is None:
             return
         try:
@@ -366,7 +367,7 @@ class Keeper:
         self._start(daemon, job, go)
 
     def _refused(self, daemon: Daemon, job: Job, why: str) -> None:
-        """Forget an attempt that the daemon knows nothing of."""
+        """Forget an attempt that the daemon does not know."""
         if job.place is not None:
             self._kill(job, why, "")
         elif job.over is not None or job.gone is not None:
@@ -392,12 +393,12 @@ class Keeper:
         self._give(daemon, job)
 
     def _unstarted(self, daemon: Daemon, job: Job, why: str) -> None:
-        """Tell a daemon that an attempt has not begun here, and will not."""
+        """Report to a daemon that an attempt has not begun here, and will not."""
         job.gone, job.since = Gone(job.ticket.key, why, UNSTARTED), uptime()
         daemon.say(job.gone)
 
     def _give(self, daemon: Daemon, job: Job) -> None:
-        """Give an attempt to a worker process that is idle, or to a new one."""
+        """Give an attempt to an idle worker process, or to a new one."""
         for place in [each for each in self._places.values() if each.job is None]:
             if not place.is_leaving and self._hand(place, job):
                 return
@@ -454,7 +455,7 @@ class Keeper:
         return place
 
     def hear_place(self, place: Place) -> None:
-        """Read what a worker process has said, and pass it on."""
+        """Read the messages of a worker process, and pass them on."""
         until = place.ring.written
         for message in place.channel.drain():
             match message:
@@ -495,7 +496,7 @@ class Keeper:
             processes.kill(job.place.pid)
 
     def reap(self) -> None:
-        """Tell the daemons of attempts whose process has died."""
+        """Report to the daemons the attempts whose process has died."""
         processes.reap(self._died)
 
     def _died(self, pid: int, status: int) -> None:
@@ -524,7 +525,7 @@ class Keeper:
     # The loop
 
     def enforce(self) -> None:
-        """Kill what has no leave any more, or has run or grown for too long."""
+        """Kill the attempts that have no leave, or have exceeded a limit of time or memory."""
         now = uptime()
         limited = {}
         for daemon in self._daemons.values():
@@ -550,7 +551,7 @@ class Keeper:
                 processes.kill(place.pid)
 
     def turn(self) -> None:
-        """Wait for news, and do what is due."""
+        """Wait for messages and tickets, and do what is due."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         for stub in self._stubs.values():
@@ -596,14 +597,16 @@ def main(path: str) -> NoReturn:
     registry.declare_own()
     processes.title("atp-keeper")
     processes.adopt_descendants()
-    # What keepers have left that were killed.
+    # Keepers that were killed have left processes and folders.
     descendants.end_abandoned()
     remove_abandoned()
     scratch, _lock = folders.make_locked_folder(settings.SCRATCH_DIR, SCRATCH_PREFIX)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        # Under its name, a socket that nobody listens on is that of a dead keeper.
+        listener.bind(f"{path}.new")
         listener.listen(MOST)
         listener.setblocking(False)
+        os.rename(f"{path}.new", path)
         keeper = Keeper(scratch, listener)
         try:
             while not keeper.is_over:

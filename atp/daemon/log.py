@@ -71,6 +71,7 @@ FACTS: dict[str, tuple[int, str]] = {
     "claimed": (_D, "claimed {count} Tasks"),
     "started": (_D, "{type} {instance} started: attempt {attempt}, worker {worker}"),
     "finished": (_D, "{type} {instance} finished after {seconds:.3f} s"),
+    "deferred": (_D, "{type} {instance} deferred itself: {why}"),
     "retried": (_W, "{type} {instance} will be tried again: {why}"),
     "misfit": (_W, "{type} {instance} is left to another daemon: {why}"),
     "failed": (_E, "{type} {instance} failed, {reason}: {why}"),
@@ -87,6 +88,11 @@ FACTS: dict[str, tuple[int, str]] = {
     "worker_died": (_E, "worker {worker}, pid {pid}, {how}"),
     "worker_retired": (_I, "worker {worker}, pid {pid}, retired: {why}"),
     "worker_killed": (_W, "worker {worker}, pid {pid}, was killed: {why}"),
+    "loop_started": (_D, "loop {loop} started, pid {pid}"),
+    "loop_died": (_E, "loop {loop}, pid {pid}, {how}"),
+    "loop_retired": (_I, "loop {loop}, pid {pid}, retires: {why}"),
+    "loop_killed": (_W, "loop {loop}, pid {pid}, was killed: {why}"),
+    "loop_failing": (_E, "loop {loop} dies as soon as it starts: next try in {seconds:g} s"),
     "worker_failing": (_E, "worker {worker} dies as soon as it starts: next try in {seconds:g} s"),
     "listening_ended": (_W, "no wakeups from the database, the daemon polls the queue: {error}"),
     "pooled": (
@@ -98,6 +104,10 @@ FACTS: dict[str, tuple[int, str]] = {
     "follower_started": (_I, "the follower of {executor} started, pid {pid}"),
     "following": (_I, "the executor {executor} reaches this daemon at {host}, port {port}"),
     "follower_died": (_E, "the follower, pid {pid}, {how}: what it followed will end"),
+    "ticket_refused": (
+        _W,
+        "{executor} has not run an attempt of {type}, and gets it again: {error}",
+    ),
     "release_differs": (_W, "{host} runs {type} with release {there}, this daemon has {own}"),
     "messages_lost": (
         _W,

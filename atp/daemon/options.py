@@ -23,10 +23,12 @@ class Options:
 
     A worker is replaced when it uses more than ``max_memory_per_worker`` bytes. That limits no
     attempt; a Type's ``max_memory`` does. ``labels`` and ``capacity`` are those of the host. With
-    an ``executor``, attempts run where that engine has them run.
+    an ``executor``, attempts run where that engine has them run. ``loops`` is the number of loops
+    for Types with a concurrency; None is one loop if such a Type is served.
     """
 
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
+    loops: int | None = None
     types: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     drain: bool = False
@@ -55,7 +57,8 @@ class Options:
         """
         wanted: set[str] = set()
         for declared in self.named(registry):
-            if declared.executor == self.executor and not self._lacks(declared):
+            is_ours = declared.executor == self.executor and not self._lacks(declared)
+            if is_ours and (not declared.concurrency or self.loops != 0):
                 wanted |= set(declared.names)
         return tuple(sorted(name for name in wanted if not _matches(name, self.exclude)))
 
@@ -84,9 +87,30 @@ class Options:
         return {
             name: dict(declared.resources)
             for declared in registry
-            if declared.resources and not declared.executor
+            if declared.resources and declared.executor == self.executor
             for name in declared.names
         }
+
+    def concurrency(self, registry: "Iterable[Declaration]") -> dict[str, int]:
+        """Return how many attempts one loop runs at a time, by the served names of Types.
+
+        Types without a concurrency are left out.
+        """
+        served = set(self.served(registry))
+        return {
+            name: declared.concurrency
+            for declared in registry
+            if declared.concurrency
+            for name in declared.names
+            if name in served
+        }
+
+    def loop_sizes(self, registry: "Iterable[Declaration]") -> tuple[int, int]:
+        """Return the number of loops, and the number of places in each."""
+        concurrency = self.concurrency(registry)
+        if not concurrency:
+            return 0, 0
+        return 1 if self.loops is None else self.loops, max(concurrency.values())
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

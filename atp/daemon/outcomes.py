@@ -13,6 +13,7 @@ from ..models import MAX_DETAIL, incompatible_detail
 from ..operations.registry import registry
 from ..states import Event, Reason
 from ..store.common.incompatible import FIRST_MISFIT
+from ..store.failures import TIMEOUT
 from ..store.values import Attempt, Failed, Move, ResponseData
 from ..text import as_timedelta
 
@@ -37,6 +38,8 @@ class Kind(Enum):
     # The inputs do not fit the handler here: another daemon may have one that takes them.
     MISFIT = "misfit"
     INTERRUPTED = "interrupted"
+    # A coroutine that was cancelled in its loop after its time-out.
+    TIMED_OUT = "timed out"
     # For transactional Types alone. CONCLUDED: the worker has committed the end. GONE: the
     # Task was taken away. CUT: the connection was lost, perhaps during the commit.
     # SHUT_OUT: there was no connection, so the handler was not entered.
@@ -57,7 +60,7 @@ PUT_OFF = frozenset({Kind.RETRY, Kind.DEFER}) | DOWNSTREAMS
 
 # The possible outcomes of an interrupted handler: it or a library may turn the exception into
 # another error.
-CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.ERROR, Kind.LAST})
+CUT_SHORT = frozenset({Kind.INTERRUPTED, Kind.TIMED_OUT, Kind.ERROR, Kind.LAST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,14 @@ def move(outcome: Outcome, attempt: Attempt, **facts: Any) -> Move:
         return Move(event=Event.FINISH, response=outcome.response, kept=kept, **facts)
     if outcome.kind in (Kind.CUT, Kind.SHUT_OUT):
         return _cut(outcome, attempt, facts)
+    if outcome.kind is Kind.TIMED_OUT:
+        return Move(
+            event=Event.EXPIRE,
+            message=outcome.message,
+            level=logging.WARNING,
+            detail=TIMEOUT,
+            **facts,
+        )
     if outcome.kind is Kind.DEFER:
         delay = timedelta(seconds=outcome.after)  # type: ignore[arg-type]
         return Move(event=Event.DEFER, message=outcome.message, delay=delay, **facts)

@@ -206,10 +206,14 @@ Key = tuple[int, int]
 
 
 class WorkerStarted(NamedTuple):
-    """The supervisor has started a worker, and passes on its channel and its tokens' pipe."""
+    """The supervisor has started a worker, and passes on its channel and its tokens' pipe.
+
+    The worker may be one place of the loop with the number ``loop``.
+    """
 
     slot: int
     pid: int
+    loop: int | None = None
 
 
 class WorkerDied(NamedTuple):
@@ -218,7 +222,8 @@ class WorkerDied(NamedTuple):
     ``why`` is the supervisor's reason for killing it, "" if the supervisor did not kill it.
     ``running`` is the key of the attempt that it was running, or None. ``left`` is the number
     of processes that it had left behind and that the supervisor has killed. ``stack`` is the
-    stack of the attempt before the kill, None if it was not taken.
+    stack of the attempt before the kill, None if it was not taken. ``beside``: another attempt of
+    its loop is to blame.
     """
 
     slot: int
@@ -229,6 +234,7 @@ class WorkerDied(NamedTuple):
     left: int
     cause: str = ""
     stack: Stack | None = None
+    beside: bool = False
 
 
 class Frozen(NamedTuple):
@@ -297,14 +303,16 @@ class PlaceOver(NamedTuple):
 class EngineState(NamedTuple):
     """What the follower knows of the engine, also for the dispatcher, which writes it down.
 
-    With an ``error`` the engine is away, and the follower wants no places. ``lacks`` says in words
-    what the cluster does not have for a Type, by the identifier of the Type.
+    With an ``error`` the engine is away, and the follower wants no places. ``room`` is the number
+    of attempts that the daemon can have there now, those that run already included. ``lacks`` says
+    in words what the cluster does not have for a Type, by the identifier of the Type.
     """
 
     error: str
     address: str = ""
     hosts: int = 0
     places: int = 0
+    room: int = 0
     resources: dict[str, float] = {}
     lacks: dict[str, str] = {}
 

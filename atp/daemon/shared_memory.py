@@ -114,6 +114,9 @@ _LEAVE = struct.Struct("=d")
 _LEAVE_AT = _WRITES_AT + _WRITES.size
 # Behind all slots: until when the lease lets this daemon's attempts live.
 _LEASE = struct.Struct("=d")
+# Behind the lease, for each loop: the slot of the attempt of which a step runs now, plus one, and
+# since when on the uptime clock. The slot is 0 while the loop waits.
+_STEP = struct.Struct("=qd")
 _RUNNING_PAGE_HEAD = 192
 _SLOT = 128 * 1024
 
@@ -146,17 +149,28 @@ class Running(NamedTuple):
         return self.instance, self.attempt
 
 
+class Step(NamedTuple):
+    """A step of a coroutine: the slot of its attempt, and since when it runs."""
+
+    slot: int
+    since: float
+
+
 class Page:
-    """The shared memory, with one slot per worker. The supervisor makes it before the first fork.
+    """The shared memory, with one slot per worker, and the steps of the loops.
+
+    To this page, each place of a loop is a worker. The supervisor makes the page before the first
+    fork.
 
     Another process may read a slot at any moment. So each value is packed first and then
     copied over the old one. ``pack_into`` would write zeros first, and a deadline of zero has
     passed.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, loops: int = 0) -> None:
         self._lease_at = _SLOT * slots
-        self._memory = mmap.mmap(-1, self._lease_at + _LEASE.size)
+        self._steps_at = self._lease_at + _LEASE.size
+        self._memory = mmap.mmap(-1, self._steps_at + loops * _STEP.size)
 
     def enter(self, slot: int, instance: int, *facts: float | bytes) -> None:
         """Write the attempt that the slot's worker is about to run: the fields of Running."""
@@ -234,6 +248,21 @@ class Page:
     def leave_of(self, slot: int) -> float:
         """Return until when the attempt of the slot may live on another host; 0 if it is here."""
         return _LEAVE.unpack_from(self._memory, slot * _SLOT + _LEAVE_AT)[0]
+
+    def step(self, loop: int) -> "Step | None":
+        """Return the step that runs in the loop of this number; None if the loop waits."""
+        at = self._steps_at + loop * _STEP.size
+        slot, since = _STEP.unpack_from(self._memory, at)
+        return Step(slot - 1, since) if slot else None
+
+    def step_words(self, loop: int) -> "tuple[memoryview[int], memoryview[float]]":
+        """Return where the loop of this number writes its steps: the slot plus one, and the time.
+
+        Each is one item, which is written in one piece.
+        """
+        at = self._steps_at + loop * _STEP.size
+        memory = memoryview(self._memory)
+        return memory[at : at + 8].cast("q"), memory[at + 8 : at + 16].cast("d")
 
     def _put(self, at: int, packed: bytes) -> None:
         self._memory[at : at + len(packed)] = packed

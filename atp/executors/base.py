@@ -1,8 +1,8 @@
-"""What an engine has to do for ATP: run a ticket somewhere, and tell when that has ended."""
+"""What an engine has to do for ATP: run a ticket somewhere, and report when that has ended."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..exceptions import ATPError
 
@@ -14,13 +14,15 @@ class EngineAway(ATPError):
 class Cluster(NamedTuple):
     """What an engine has: hosts, places for attempts on them, and their resources.
 
-    ``resources`` are the sums of all hosts, and ``largest`` the most that one of its workers has;
-    None if it counts none.
+    ``room`` is the number of attempts that this daemon can have there now, those that run already
+    included: other users of the engine take the other places. ``resources`` are the sums of all
+    hosts, and ``largest`` the most that one of its workers has, or None if it does not count them.
     """
 
     address: str
     hosts: int
     places: int
+    room: int
     resources: dict[str, float]
     largest: dict[str, float] | None
 
@@ -29,8 +31,11 @@ class Executor(ABC):
     """The link of a daemon to an engine, which runs ``stub.run(ticket)`` on one of its workers.
 
     ``options`` are those of the setting EXECUTORS. All methods are called in one thread, which may
-    wait for the engine; an engine may call ``ended`` in any.
+    wait for the engine; an engine may call ``ended`` in any. Without the options ``required`` an
+    executor cannot work.
     """
+
+    required: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -50,10 +55,10 @@ class Executor(ABC):
     def submit(
         self, ticket: str, resources: Mapping[str, int], ended: Callable[[str], object]
     ) -> Any:
-        """Have the engine run a ticket; return a handle of it. Raises EngineAway.
+        """Have the engine run a ticket; return a handle for it. Raises EngineAway.
 
-        ``ended(error)`` is called when the engine has no more to do with the ticket; ``error`` is
-        "" if the stub has returned.
+        ``ended(error)`` is called when the engine has nothing more to do for the ticket; ``error``
+        is "" if the stub has returned.
         """
 
     @abstractmethod

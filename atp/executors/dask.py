@@ -13,7 +13,13 @@ WITHIN = 5.0
 class Dask(Executor):
     """Runs attempts on the workers of the scheduler at ``ADDRESS``."""
 
-    _client: Any = None
+    required = ("ADDRESS",)
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(name, options)
+        self._client: Any = None
+        # The keys of the tasks that run tickets of this daemon, or wait for a worker.
+        self._keys: set[str] = set()
 
     @staticmethod
     def client(address: str, name: str, **options: Any) -> Any:
@@ -29,6 +35,7 @@ class Dask(Executor):
         if self._client is not None:
             self._client.close(timeout=WITHIN)
             self._client = None
+        self._keys.clear()
         self._client = self.client(self.options["ADDRESS"], "atp", set_as_default=False)
 
     def close(self) -> None:
@@ -40,12 +47,18 @@ class Dask(Executor):
         from . import stub
 
         self._check()
-        # Each submission is a task of its own, and Dask does not repeat it when it raises. It
-        # does when it has lost a worker; the follower refuses that.
+        # Each submission is another task, and Dask does not repeat it if it raises. It repeats it
+        # if it has lost the worker; the follower refuses that.
         future = self._client.submit(
             stub.run, ticket, pure=False, retries=0, resources=dict(resources) or None
         )
-        future.add_done_callback(lambda done: ended(_error(done)))
+        self._keys.add(future.key)
+
+        def done(future: Any) -> None:
+            self._keys.discard(future.key)
+            ended(_error(future))
+
+        future.add_done_callback(done)
         return future
 
     def cancel(self, handle: Any) -> None:
@@ -54,18 +67,24 @@ class Dask(Executor):
     def cluster(self) -> Cluster:
         self._check()
         try:
-            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            found = self._client.scheduler_info(n_workers=-1)["workers"]
+            tasks = self._client.processing()
         except (OSError, TimeoutError) as error:
             raise EngineAway(str(error)) from None
         resources: Counter[str] = Counter()
         largest: Counter[str] = Counter()
-        for worker in workers:
+        workers, room = found.values(), 0
+        for address, worker in found.items():
+            others = sum(key not in self._keys for key in tasks.get(address, ()))
+            if worker["status"] == "running":
+                room += max(0, worker["nthreads"] - others)
             resources.update(worker["resources"])
             largest |= Counter(worker["resources"])
         return Cluster(
             address=self.options["ADDRESS"],
             hosts=len({worker["host"] for worker in workers}),
             places=sum(worker["nthreads"] for worker in workers),
+            room=room,
             resources=dict(resources),
             largest=dict(largest),
         )

@@ -30,7 +30,7 @@ class Fork(Executor):
         handle.cancel()
 
     def cluster(self) -> Cluster:
-        return Cluster("this host", 1, self.slots, {}, None)
+        return Cluster("this host", 1, self.slots, self.slots, {}, None)
 
     def address(self) -> str:
         return "127.0.0.1"

@@ -15,8 +15,10 @@ class Ray(Executor):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name, options)
-        # Whom to tell of the end of each ticket, by a number of ours.
-        self._waiting: dict[int, Callable[[str], object]] = {}
+        # What to call at the end of each ticket, and the processors that it takes, by number.
+        self._waiting: dict[int, tuple[Callable[[str], object], float]] = {}
+        # The most processors that the tickets took at the time of the last look.
+        self._taken = 0.0
         self._numbers = itertools.count()
         self._ray: Any = None
         self._run: Any = None
@@ -31,7 +33,7 @@ class Ray(Executor):
         for number in list(self._waiting):
             self._tell(number, "the connection to Ray was lost")
         self._ray = ray
-        # Ray sends a function to the cluster once, and knows it again if it is the same object.
+        # Ray sends a function to the cluster once, and recognizes it if it is the same object.
         self._run = ray.remote(max_retries=0)(stub.run)
         try:
             ray.init(
@@ -65,7 +67,7 @@ class Ray(Executor):
         except Exception as error:  # Ray has no common class for what it raises when it is away
             raise EngineAway(str(error)) from None
         number = next(self._numbers)
-        self._waiting[number] = ended
+        self._waiting[number] = ended, options["num_cpus"]
         handle.future().add_done_callback(partial(self._on_done, number))
         return handle
 
@@ -76,6 +78,7 @@ class Ray(Executor):
         try:
             nodes = [node for node in self._ray.nodes() if node["Alive"]]
             resources = self._ray.cluster_resources()
+            available = self._ray.available_resources()
         except Exception as error:
             raise EngineAway(str(error)) from None
         # Ray has resources of its own, such as one for each node.
@@ -85,10 +88,16 @@ class Ray(Executor):
         largest: Counter[str] = Counter()
         for node in nodes:
             largest |= Counter({known.get(name, name): n for name, n in node["Resources"].items()})
+        taken, before = sum(cpus for _, cpus in list(self._waiting.values())), self._taken
+        self._taken = taken
+        used = resources.get("CPU", 0.0) - available.get("CPU", 0.0)
+        # What ended just now, Ray may still count as used.
+        others = max(0.0, used - max(taken, before))
         return Cluster(
             address=self.options.get("ADDRESS", "auto"),
             hosts=len(nodes),
             places=int(own.get("cpu", 0)),
+            room=int(own.get("cpu", 0) - others),
             resources=own,
             largest=dict(largest),
         )
@@ -101,7 +110,8 @@ class Ray(Executor):
         self._tell(number, "" if error is None else f"{type(error).__name__}: {error}")
 
     def _tell(self, number: int, error: str) -> None:
-        """Report once that the cluster has done with a ticket."""
-        ended = self._waiting.pop(number, None)
-        if ended is not None:
+        """Report once that the cluster has finished with a ticket."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            ended, _ = waiting
             ended(error)

@@ -18,13 +18,27 @@ import threading
 import time
 from pathlib import Path
 
-_MAIN = (
-    "import os, sys; os.fork() and os._exit(0); os.setsid(); import django; django.setup(); "
-    "from atp.daemon import keeper; keeper.main(sys.argv[1])"
-)
+# What the first process of a keeper runs. It loads the project, or says why that has failed. The
+# keeper is its child, so that no engine takes it for a child of its own worker.
+_MAIN = """
+import os, sys, traceback
+try:
+    import django
+    django.setup()
+    from atp.daemon import keeper
+except BaseException as error:
+    traceback.print_exc()
+    print(f"{type(error).__name__}: {error}")
+    sys.exit(1)
+if os.fork():
+    os._exit(0)
+os.setsid()
+os.dup2(2, 1)
+keeper.main(sys.argv[1])
+"""
 # The names of keepers' sockets end so.
 SOCKET = ".sock"
-# A keeper loads the project in this time, in seconds.
+# A keeper has to load the project within this time, in seconds.
 START_WITHIN = 60.0
 # The variable by which programs find the GPUs that they may use.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -33,7 +47,7 @@ _keepers: "dict[int, _Keeper]" = {}
 
 
 class TicketRefused(Exception):
-    """The attempt of a ticket was not run, or not to its end; the message says why."""
+    """The attempt of a ticket has not run, or not to its end; the message says why."""
 
 
 class _Keeper:
@@ -85,25 +99,43 @@ def _connect() -> socket.socket:
     """Return a connection to the keeper; start one if there is none. Raises TicketRefused."""
     folder = _folder()
     path = folder / _name()
-    with (folder / "lock").open("w") as lock:
+    # One of at most 256 locks: a keeper that loads its project for long keeps few others waiting.
+    with (folder / f"{path.name[:2]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         link = _reach(path)
         if link is not None:
             return link
         for left in folder.glob(f"*{SOCKET}"):
-            # That of a keeper that was killed.
+            # Keepers that were killed have left theirs.
             if _is_dead(left):
                 left.unlink(missing_ok=True)
-        # It forks once more, so that no engine takes it for a child of its worker.
-        command = [sys.executable, "-c", _MAIN, str(path)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
         end = time.monotonic() + START_WITHIN
+        _start(path)
         while time.monotonic() < end:
             link = _reach(path)
             if link is not None:
                 return link
             time.sleep(0.02)
     raise TicketRefused(f"no keeper has started within {START_WITHIN:g} s")
+
+
+def _start(path: Path) -> None:
+    """Start a keeper at this path. Raises TicketRefused if it cannot load the project."""
+    command = [sys.executable, "-c", _MAIN, str(path)]
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=START_WITHIN,
+        )
+    except subprocess.TimeoutExpired:
+        raise TicketRefused(f"the project was not loaded within {START_WITHIN:g} s") from None
+    except subprocess.CalledProcessError as error:
+        why = (error.stdout or "").strip().rpartition("\n")[2] or f"exit status {error.returncode}"
+        raise TicketRefused(f"{socket.gethostname()} cannot load the project: {why}") from None
 
 
 def _reach(path: Path) -> socket.socket | None:
@@ -124,12 +156,12 @@ def _is_dead(path: Path) -> bool:
 
 
 def _folder() -> Path:
-    """Return the folder of this user's keepers. Raises TicketRefused if it is somebody else's."""
+    """Return the folder of this user's keepers. Raises TicketRefused if others may use it."""
     folder = Path(tempfile.gettempdir()) / f"atp-keepers-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise TicketRefused(f"{folder} is not this user's alone")
+        raise TicketRefused(f"{folder} must belong to this user, and nobody else may use it")
     return folder
 
 
@@ -143,10 +175,10 @@ def _name() -> str:
 def run(ticket: str) -> None:
     """Run the attempt of a ticket, and return when it has ended.
 
-    The daemon that has made the ticket hears of the result from the keeper. Raises TicketRefused.
+    The keeper reports the result to the daemon that has made the ticket. Raises TicketRefused.
     """
     with _lock:
-        # A fork of this process has not the threads of its parent.
+        # A fork of this process lacks the threads of its parent.
         keeper = _keepers.get(os.getpid())
         if keeper is None or keeper.is_dead:
             keeper = _keepers[os.getpid()] = _Keeper()

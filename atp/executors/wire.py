@@ -1,8 +1,8 @@
 """Signed messages between a daemon and the hosts on which an engine runs its attempts.
 
-Both ends belong to the same project, so both know its SECRET_KEY. Each message is signed with a key
-of this connection and of its direction, and with its number: nobody else can say anything here, and
-nothing that was said can be said again. Messages are not encrypted.
+Both ends belong to the same project, so both know its SECRET_KEY. Each message is signed with its
+number and a key for this connection and direction: nobody else can send a message, and nobody can
+replay one. Messages are not encrypted.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _NONCE, _SIGNATURE = 16, 32
 _HEAD = struct.Struct(f"!I{_SIGNATURE}s")
 # The longest message, in bytes, and the most that is read in one go.
 LONGEST, _PIECE = 64 * 1024 * 1024, 256 * 1024
-# The longest first message, before anybody has shown who he is.
+# The longest first message, which comes from a stranger.
 _FIRST = 64 * 1024
-# The modules whose classes a message may have, and the other classes. Everything else is refused:
-# a pickle names what it wants to be made of.
+# The modules whose classes a message may contain, and the other classes. All others are refused,
+# since a pickle can name any class to be called.
 _MODULES = (
     "atp.daemon.protocol",
     "atp.daemon.outcomes",
@@ -50,7 +50,7 @@ class Cut(Exception):
 
 
 class _Messages(pickle.Unpickler):
-    """The reader of pickles that consist of messages, and of nothing else."""
+    """The reader of pickles that contain only messages."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module in _MODULES and "." not in name) or (module, name) in _CLASSES:
@@ -71,7 +71,7 @@ def _loaded(body: bytes) -> Any:
 
 
 class Wire:
-    """One end of a connection. ``is_server`` tells which end."""
+    """One end of a connection: the daemon's if ``is_server`` is True, else the keeper's."""
 
     def __init__(self, link: socket.socket, *, is_server: bool) -> None:
         link.setblocking(False)
@@ -85,12 +85,12 @@ class Wire:
         self._sent = self._received = 0
         self._in = bytearray()
         self._out = bytearray(self._own)
-        # What was said before the other end has begun.
+        # The messages that were to be sent before the other end has answered.
         self._early: list[object] = []
 
     @classmethod
     def connect(cls, address: tuple[str, int]) -> Self:
-        """Begin to connect to a daemon; what is said meanwhile waits. Raises Cut."""
+        """Begin to connect to a daemon; messages to it wait meanwhile. Raises Cut."""
         try:
             family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
             link = socket.socket(family)
@@ -102,7 +102,7 @@ class Wire:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end has answered."""
+        """True if the other end has answered."""
         return self._keys is not None
 
     def fileno(self) -> int:
@@ -110,14 +110,14 @@ class Wire:
 
     @property
     def waits(self) -> bool:
-        """Whether something could not be sent yet."""
+        """True if something could not be sent yet."""
         return bool(self._out)
 
     def close(self) -> None:
         self._link.close()
 
     def send(self, message: object) -> None:
-        """Sign and send a message, or keep what does not go out for :meth:`flush`. Raises Cut."""
+        """Sign and send a message; :meth:`flush` sends what does not go out now. Raises Cut."""
         if self._keys is None:
             self._early.append(message)
         else:
@@ -131,7 +131,7 @@ class Wire:
         self._sent += 1
 
     def flush(self) -> None:
-        """Send what waits, as far as the connection takes it. Raises Cut."""
+        """Send what waits, as far as the connection accepts it. Raises Cut."""
         try:
             while self._out:
                 del self._out[: self._link.send(self._out)]
@@ -173,7 +173,7 @@ class Wire:
             raise Cut(str(error)) from None
 
     def _begin(self, theirs: bytes) -> None:
-        """Make the keys of both directions, and send what was said before. Raises Cut."""
+        """Make the keys for both directions, and send the messages that wait. Raises Cut."""
         server, client = (self._own, theirs) if self._is_server else (theirs, self._own)
         keys = [
             salted_hmac(f"atp.executors.{end}", server + client, algorithm="sha256").digest()

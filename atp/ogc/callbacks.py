@@ -1,7 +1,7 @@
-"""Callbacks: the Types that send the progress and the end of a job to the client's own server.
+"""Callbacks: the Types that send the progress and the end of a job to the client's server.
 
-A hook sends the end of a job, so the server gets it whatever dies meanwhile. It may get it more
-than once. A Task sends the progress every ten seconds, and waits in between without a worker.
+A hook sends the end of a job, so the server gets it even if a daemon dies. It may get it more than
+once. A Task sends the progress every ten seconds, and takes no worker while it waits in between.
 The setting OGC_HOSTS lists the hosts that may be called.
 """
 
@@ -17,7 +17,7 @@ from .. import outside, queue
 from ..authoring.task_type import task_type
 from ..conf import settings
 from ..exceptions import Defer, Fatal, Retry, UnknownInstance
-from ..models import Instance, LogRecord
+from ..models import Instance
 from ..states import State
 from . import documents, results
 from .documents import Document, below
@@ -85,8 +85,8 @@ def callback(
         wanted, found = results.wanted_of(instance), results.outputs(job, queue.response(instance))
         chosen = [each for name, each in found.items() if name in (wanted.names or found)]
         return _send(url, results.document(instance, chosen, below(base), wanted))
-    log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
-    return _send(url, documents.status_info(instance, below(base), last=log.last()))
+    last = documents.last_transition(instance)
+    return _send(url, documents.status_info(instance, below(base), last=last))
 
 
 @task_type(
@@ -122,7 +122,7 @@ def _send(url: str, document: Document) -> dict[str, int]:
     except outside.Failed as error:
         raise Retry(str(error)) from None
     if status == 410:
-        raise Fatal("the client's server wants no more of it: it answered 410")
+        raise Fatal("the client's server refuses further calls: it answered 410")
     if not 200 <= status < 300:
         raise Retry(f"the client's server answered {status}")
     return {"status": status}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -37,13 +38,42 @@ ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED = (
     "dismissed",
 )
 STATUSES = (ACCEPTED, RUNNING, SUCCESSFUL, FAILED, DISMISSED)
-# The reasons for which a FAILED Instance counts as dismissed: somebody did not want it any more.
+# The reasons for which a FAILED Instance counts as dismissed: an operator or its client ended it.
 NOT_WANTED = (Reason.CANCELLED, Reason.DROPPED)
 # The keys of ``subscriber``: the addresses for a success, for a failure, and for the progress.
 CALLBACKS = ("successUri", "failedUri", "inProgressUri")
 _LONGEST_MESSAGE = 500
 # The code of the main cause of an Instance whose cancel was asked for.
 _CANCEL_ASKED = "cancel-asked"
+# The causes whose own sentence is about the job alone, so that every client may read it.
+_CAUSES_OF_JOB = frozenset(
+    ("cancel-asked", "holder-lost", "holder-late", "not-due", "retry", "deferred", "alone", "ready")
+)
+# What a client reads of other causes if it may not see all Instances: the sentences of these causes
+# name or count the work of others, and name Types, downstreams, hosts and modules.
+_OTHER_CAUSES = {
+    "gate": "Its start is on hold.",
+    "blocked": "It waits for other work to end.",
+    "in-line": "It waits for earlier work of its schedule to end.",
+    "misfit": "Its inputs do not fit the service at the moment. It is tried again later.",
+    "max-running": "As many jobs of this process run as may run at once.",
+    "max-running-per-collection": "As many of your jobs of this process run as may run at once.",
+    "rate": "Jobs of this process may not start more often.",
+    "downstream": "A service that it needs does not take calls at the moment.",
+    "unserved": "No daemon serves it at the moment.",
+    "quiet": "The daemons that serve it start no jobs at the moment.",
+    "resources": "The resources that it needs are in use.",
+    "workers-busy": "All workers that could run it are busy.",
+    "engine-away": "The cluster that runs it does not answer now.",
+    "engine-full": "The cluster that runs it has no room now.",
+    "engine-lacks": "The cluster that runs it lacks what it takes.",
+    "locked": "It waits for a transaction in the database.",
+}
+# The same for jobs that have failed: the last record names what has failed, or a daemon.
+_OTHER_FAILURES = {
+    Reason.UPSTREAM: "Other work that it waited for has failed.",
+    Reason.STALE: "It was given up, because its attempts were lost too often.",
+}
 
 
 # The addresses of jobs below that of the service.
@@ -81,7 +111,7 @@ def landing(address: Address, title: str) -> Document:
 
 
 def conformance() -> Document:
-    """Return the conformance classes; without a host that may be called back, not that class."""
+    """Return the conformance classes. The class for callbacks needs OGC_HOSTS."""
     classes = (*CLASSES, "callback") if settings.OGC_HOSTS else CLASSES
     return {"conformsTo": [CONFORMANCE + name for name in classes]}
 
@@ -90,7 +120,7 @@ def conformance() -> Document:
 
 
 def summary(task_type: Declaration, address: Address) -> Document:
-    """Return what the list of processes says of one."""
+    """Return the entry of a process in the list of processes."""
     offer, identifier = offer_of(task_type), task_type.identifier
     description = task_type.handler.__doc__ or ""
     options = ["async-execute", "dismiss"] + ["sync-execute"] * offer.sync
@@ -134,15 +164,29 @@ def description(task_type: Declaration, address: Address) -> Document:
 # Jobs
 
 
-def causes_of(jobs: Sequence[Instance]) -> dict[int, MainCause]:
+def causes_of(jobs: Sequence[Instance], *, in_full: bool = False) -> dict[int, MainCause]:
     """Return the main cause that delays each live job, by primary key, and read the jobs again.
 
-    If a job ends meanwhile, it has no cause, and its row says so.
+    If a job ends meanwhile, it has no cause, and its row says so. The sentences name and count
+    other work only if ``in_full`` is True.
     """
     live = [job for job in jobs if not job.is_terminal]
     causes = main_causes(live, overview.now(), errors=False, daemons=False)
     Instance.objects.using(settings.DATABASE).reload(live)
-    return {job.pk: causes[job.pk] for job in live if job.pk in causes and not job.is_terminal}
+    causes = {job.pk: causes[job.pk] for job in live if job.pk in causes and not job.is_terminal}
+    return causes if in_full else {key: _of_job_alone(cause) for key, cause in causes.items()}
+
+
+def _of_job_alone(cause: MainCause) -> MainCause:
+    """Return a cause with a sentence that names nothing but the job."""
+    if cause.code in _CAUSES_OF_JOB:
+        return cause
+    return replace(cause, sentence=_OTHER_CAUSES.get(cause.code, "It waits for its turn."))
+
+
+def last_transition(instance: Instance) -> LogRecord | None:
+    """Return the record of the last transition of a job: that of its end, if it has ended."""
+    return LogRecord.objects.using(settings.DATABASE).of_instance(instance).transitions().last()
 
 
 def status_of(instance: Instance, cause: MainCause | None = None) -> str:
@@ -185,14 +229,20 @@ def status_info(
     address: Address,
     cause: MainCause | None = None,
     last: LogRecord | None = None,
+    *,
+    in_full: bool = False,
 ) -> Document:
     """Return the statusInfo of a job.
 
-    ``cause`` is the main cause that delays a live Instance, and ``last`` the last record in the log
-    of one that has ended. The document leaves out what is None.
+    ``cause`` is the main cause that delays a live Instance, and ``last`` the record of the last
+    transition of one that has ended. The message names other work and daemons only if ``in_full``
+    is True. The document leaves out what is None.
     """
     status, job = status_of(instance, cause), str(instance.uuid)
-    message = _message(instance, status, cause, last)
+    if not in_full and instance.reason in _OTHER_FAILURES:
+        message = _OTHER_FAILURES[Reason(instance.reason)]
+    else:
+        message = _message(instance, status, cause, last)
     document: Document = {
         "type": "process",
         "processingEntityType": "ogc-api-processes",
@@ -239,7 +289,7 @@ def _message(
 
 
 def _progress(instance: Instance) -> int:
-    """Return the progress in percent; what has not finished has not reached 100."""
+    """Return the progress in percent; only a job that has finished reaches 100."""
     if instance.state == State.FINISHED:
         return 100
     return min(99, math.floor(100 * (instance.progress or 0.0)))

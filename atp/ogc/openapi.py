@@ -226,7 +226,7 @@ def _operation(
 ) -> Document:
     responses = {"200": _response(summary, schema), "default": _response("An error", "exception")}
     if missing:
-        responses["404"] = _response("There is no such thing", "exception")
+        responses["404"] = _response("It does not exist", "exception")
     operation: Document = {"operationId": id, "summary": summary, "responses": responses}
     return operation | ({"parameters": list(query)} if query else {})
 

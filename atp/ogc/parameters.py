@@ -15,13 +15,16 @@ from ..conf import settings
 from ..models import Type
 from ..reports import overview
 from ..states import NOT_RUNNING
-from ..text import did_you_mean
+from ..text import did_you_mean, shorten
 from ..web.problems import Problem
 from . import documents
 from .documents import STATUSES
+from .processes import find
 
-# How many items a page has unless the client says more: the default of the standard.
+# How many items a page has if the client does not say it: the default of the standard.
 DEFAULT_LIMIT = 10
+# A number in a request with more digits is refused.
+_MOST_DIGITS = 9
 _INVALID = Problem(status=400, name="invalid-parameter", title="A parameter is not possible")
 
 
@@ -31,32 +34,40 @@ def words(params: QueryDict, name: str) -> list[str]:
 
 
 def page_of(params: QueryDict) -> tuple[int, str | None]:
-    """Return how many items a page has, and after which it begins. Raises ProblemError."""
+    """Return how many items a page has, and the key after which it begins. Raises ProblemError."""
     text = params.get("limit")
     if text is None:
         return DEFAULT_LIMIT, params.get("after")
-    if not text.isdecimal() or int(text) < 1:
-        error = ("limit", f"{text!r} is no number from 1 on.")
+    number = whole_number(text)
+    if not number:
+        error = ("limit", f"{shorten(text)!r} must be a number from 1 on.")
         raise problem_with_errors(_INVALID, [error])
-    return min(int(text), LARGEST_LIMIT), params.get("after")
+    return min(number, LARGEST_LIMIT), params.get("after")
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that a text of digits is, or None; a very large one is one of 9 digits."""
+    if not text.isdecimal() or not text.isascii():
+        return None
+    return int(text) if len(text) <= _MOST_DIGITS else 10**_MOST_DIGITS - 1
 
 
 class JobsQuery:
-    """The parameters of the list of jobs. Raises ProblemError, with all that is wrong with them."""
+    """The parameters of the list of jobs. Raises a ProblemError that names all invalid ones."""
 
     def __init__(self, params: QueryDict) -> None:
         self._errors: list[tuple[str, str]] = []
         known = ("type", "processID", "status", "datetime", "minDuration", "maxDuration")
         for name in params:
             if name not in (*known, "limit", "after", "f"):
-                text = f"There is no parameter {name!r}.{did_you_mean(name, known)}"
+                text = f"There is no parameter {shorten(name)!r}.{did_you_mean(name, known)}"
                 self._errors.append((name, text))
         self.types = words(params, "type")
         self.processes = words(params, "processID")
         self.statuses = words(params, "status")
         for status in self.statuses:
             if status not in STATUSES:
-                text = f"{status!r} must be one of: {', '.join(STATUSES)}."
+                text = f"{shorten(status)!r} must be one of: {', '.join(STATUSES)}."
                 self._errors.append(("status", text + did_you_mean(status, STATUSES)))
         self.after_time, self.before_time = self._interval(params.get("datetime"))
         self.shortest = self._seconds(params, "minDuration")
@@ -69,7 +80,8 @@ class JobsQuery:
         if self.types and "process" not in self.types:
             return rows.none()
         if self.processes:
-            types = Type.objects.using(settings.DATABASE).filter(identifier__in=self.processes)
+            offered = [each for each in self.processes if find(each) is not None]
+            types = Type.objects.using(settings.DATABASE).filter(identifier__in=offered)
             rows = rows.filter(type__in=list(types.values_list("pk", flat=True)))
         if self.statuses and set(self.statuses) != set(STATUSES):
             rows = documents.with_status(rows, self.statuses)
@@ -103,15 +115,20 @@ class JobsQuery:
         except ValueError:
             time = None
         if time is None:
-            self._errors.append(("datetime", f"{text!r} is no time such as 2030-01-31T18:00:00Z."))
+            error = f"{shorten(text)!r} must be a time such as 2030-01-31T18:00:00Z."
+            self._errors.append(("datetime", error))
             return None
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
+        try:
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        except OverflowError:  # at the ends of the calendar, where hours do not matter
+            return time.replace(tzinfo=UTC)
 
     def _seconds(self, params: QueryDict, name: str) -> timedelta | None:
         text = params.get(name)
         if text is None:
             return None
-        if not text.isdecimal() or len(text) > 9:
-            self._errors.append((name, f"{text!r} is no number of seconds."))
+        number = whole_number(text)
+        if number is None:
+            self._errors.append((name, f"{shorten(text)!r} must be a number of seconds."))
             return None
-        return timedelta(seconds=int(text))
+        return timedelta(seconds=number)

@@ -1,4 +1,4 @@
-"""Errors as OGC API – Processes has them: problem documents with types of its own."""
+"""Errors as problem documents, with the types that OGC API – Processes defines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework.response import Response
 
 from ..api.problems import JSON, PROBLEM, URN, ProblemError, problem_response
+from ..text import shorten
 from ..web.problems import Problem
 
 EXCEPTIONS = "http://www.opengis.net/def/exceptions/ogcapi-processes-1/1.0/"
@@ -17,19 +18,19 @@ _STATUSES = {"too-large": 413}
 
 
 def no_such_process(identifier: str, hint: str = "") -> ProblemError:
-    return _missing("no-such-process", "There is no such process", f"{identifier!r}{hint}")
+    return _missing("no-such-process", "There is no such process", identifier, hint)
 
 
 def no_such_job(job: str) -> ProblemError:
-    return _missing("no-such-job", "There is no such job", f"{job!r}")
+    return _missing("no-such-job", "There is no such job", job)
 
 
 def no_such_output(output: str, hint: str = "") -> ProblemError:
-    return _missing("no-such-output", "The job has no such output", f"{output!r}{hint}")
+    return _missing("no-such-output", "The job has no such output", output, hint)
 
 
 def not_ready(status: str) -> ProblemError:
-    detail = f"The job is {status}: its results are there when it is successful."
+    detail = f"The job is {status}. It has results as soon as it is successful."
     return ProblemError(
         Problem(
             status=404,
@@ -55,8 +56,9 @@ def job_dismissed() -> ProblemError:
     )
 
 
-def _missing(name: str, title: str, named: str) -> ProblemError:
-    return ProblemError(Problem(status=404, name=name, title=title, detail=f"{title}: {named}."))
+def _missing(name: str, title: str, named: str, hint: str = "") -> ProblemError:
+    detail = f"{title}: {shorten(named)!r}.{hint}"
+    return ProblemError(Problem(status=404, name=name, title=title, detail=detail))
 
 
 def response_of(error: Exception, context: dict[str, Any]) -> Response:

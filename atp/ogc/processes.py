@@ -1,4 +1,4 @@
-"""Processes: what OGC API – Processes calls a Type that is offered to others."""
+"""Processes: the Types that are offered to the clients of OGC API – Processes."""
 
 from __future__ import annotations
 

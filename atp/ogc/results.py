@@ -1,9 +1,10 @@
-"""The results of a job: the fields of what the handler returned, and the files it published."""
+"""The results of a job: the fields of what the handler returned, and its published files."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
@@ -68,7 +69,7 @@ class Wanted:
 
 
 def wanted_of(job: Instance) -> Wanted:
-    """Return what the client wanted when he executed the process."""
+    """Return what the client wanted when it executed the process."""
     return Wanted(**job.carried.get(_SAVED, {}))
 
 
@@ -80,12 +81,36 @@ def outputs(task_type: Declaration, response: Response | None) -> dict[str, Outp
     if response.content_type:
         for output in _returned(task_type, response):
             found[output.name] = output
-    declared = offer_of(task_type).outputs
-    for number, file in enumerate(documents.files(response)):
-        stem = PurePath(file["name"]).stem
-        name = stem if stem in declared else file["name"]
-        found[name] = Output(name, file["content_type"], number=number)
+    files = documents.files(response)
+    of_declared = _declared_files(task_type, files)
+    for name, number in of_declared.items():
+        found[name] = Output(name, files[number]["content_type"], number=number)
+    for number, file in enumerate(files):
+        if number not in of_declared.values():
+            name = _free_name(file["name"], found)
+            found[name] = Output(name, file["content_type"], number=number)
     return found
+
+
+def _declared_files(task_type: Declaration, files: Sequence[Document]) -> dict[str, int]:
+    """Return the number of the file that each declared output is, by the name of the output.
+
+    Of several files with the stem of an output, it is the first of the declared content type, or
+    else the first.
+    """
+    chosen = {}
+    for name, declared in offer_of(task_type).outputs.items():
+        numbers = [n for n, file in enumerate(files) if PurePath(file["name"]).stem == name]
+        fitting = [n for n in numbers if files[n]["content_type"] == declared.content_type]
+        if numbers:
+            chosen[name] = (fitting or numbers)[0]
+    return chosen
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    """Return the name of a file, with a number behind it if another output has the name."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _returned(task_type: Declaration, response: Response) -> Iterable[Output]:
@@ -115,6 +140,6 @@ def _entry(job: Instance, output: Output, address: Address, *, is_link: bool) ->
         href = address("output", str(job.uuid), output.name)
         return {"href": href, "type": output.content_type}
     if output.value is None or isinstance(output.value, dict):
-        # An object has to be said to be a value: otherwise it could be a link.
+        # An object could also be a link, so it has to be marked as a value.
         return {"value": output.value, "mediaType": JSON}
     return output.value

@@ -36,7 +36,7 @@ urlpatterns = [
     path("jobs", JobsView.as_view(), name="jobs"),
     path("jobs/<str:job>", JobView.as_view(), name="job"),
     path("jobs/<str:job>/results", ResultsView.as_view(), name="results"),
-    path("jobs/<str:job>/results/<str:output>", OutputView.as_view(), name="output"),
+    path("jobs/<str:job>/results/<path:output>", OutputView.as_view(), name="output"),
 ]
 # An execution may wait for its result, and a transaction would never see it end.
 for _route in urlpatterns:

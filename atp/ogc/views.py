@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django.conf import settings as project
 from django.db import connections
-from django.db.models import Q
 from django.http import HttpResponse, HttpResponseBase
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
@@ -18,13 +18,13 @@ from rest_framework.response import Response
 from .. import contracts, outside, queue
 from ..api import enqueueing
 from ..api.base import View, is_uuid
-from ..api.problems import AnyAccept, Negotiation, problem_with_errors
+from ..api.problems import AnyAccept, Negotiation, ProblemError, problem_with_errors
 from ..api.schema import LONGEST_WAIT
 from ..api.waiting import close_connections, limited_reads, waiting_response
 from ..conf import settings
 from ..contracts.plain import to_stored
-from ..exceptions import CorruptData, IllegalTransition, UnknownInstance
-from ..models import Instance, LogRecord, Type
+from ..exceptions import CorruptData, IllegalTransition, QueueFull, UnknownInstance
+from ..models import Instance, Type
 from ..operations.registry import Declaration
 from ..payload import references
 from ..payload.json import from_plain
@@ -34,20 +34,20 @@ from ..web import raw
 from ..web.permissions import (
     DELETE,
     OPERATE,
-    VIEW_INSTANCE,
     VIEW_RESPONSE,
     actor,
-    narrow_rows,
 )
 from ..web.problems import Problem
 from . import access, documents, openapi, problems, results
 from .documents import DISMISSED, OPENAPI, SUCCESSFUL
-from .parameters import JobsQuery, page_of, words
+from .parameters import JobsQuery, page_of, whole_number, words
 from .processes import find, inputs_of, offer_of, offered, outputs_of
 
 CHANNEL = "OGC"
 _BODY = Problem(status=400, name="invalid-inputs", title="The inputs do not fit")
-_SUBSCRIBER = Problem(status=400, name="invalid-subscriber", title="It cannot be called back")
+_SUBSCRIBER = Problem(
+    status=400, name="invalid-subscriber", title="The client cannot be called back"
+)
 _ORDER = ("-id",)
 
 
@@ -111,7 +111,7 @@ class ProcessView(OGCView):
 
 
 class _UntypedBodies(Negotiation):
-    """A negotiation that takes a body without a content type as JSON; some clients name none."""
+    """A negotiation that takes a body without a content type as JSON, as some clients send it."""
 
     def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
         kind = request.content_type.partition(";")[0].strip().lower()
@@ -134,9 +134,9 @@ class ExecutionView(OGCView):
             enqueue = _with_callbacks(body["subscriber"], self.url("landing"))
         call = _call(task_type, body.get("inputs", {}), lane, actor(request, CHANNEL))
         with wanted.saved():
-            [instance] = enqueueing.enqueue_checked([call], enqueue)
+            [instance] = self._enqueue(call, enqueue)
         instance.type = Type.objects.using(settings.DATABASE).get(pk=instance.type_id)
-        seconds, preference = _seconds_to_wait(request, offer_of(task_type).sync)
+        seconds, preference = _seconds_to_wait(request, is_sync=offer_of(task_type).sync)
         if seconds and not connections[settings.DATABASE].in_atomic_block:
 
             def answer() -> HttpResponse:
@@ -147,6 +147,17 @@ class ExecutionView(OGCView):
                 close_connections()
                 return waiting
         return self._created(instance)
+
+    def _enqueue(self, call: queue.Call, enqueue: Any) -> list[Instance]:
+        try:
+            return enqueueing.enqueue_checked([call], enqueue)
+        except ProblemError as error:
+            is_full = isinstance(error.__cause__, QueueFull)
+            if not is_full or access.sees_everything(self.request.user):
+                raise
+            # The sentence of the queue says how many jobs of all clients wait.
+            detail = "Too many jobs of this process wait already. Try again later."
+            raise ProblemError(replace(error.problem, detail=detail)) from error.__cause__
 
     def _created(self, instance: Instance) -> Response:
         job = self.url("job", str(instance.uuid))
@@ -176,7 +187,7 @@ class ExecutionView(OGCView):
 def _with_callbacks(subscriber: Any, base: str) -> Any:
     """Return the function that enqueues a job with its callbacks. Raises ProblemError."""
     if not settings.OGC_HOSTS:
-        error = ("subscriber", "This service calls nobody back.")
+        error = ("subscriber", "This service does not call clients back.")
         raise problem_with_errors(_SUBSCRIBER, [error])
     from . import callbacks  # it declares Types, which daemons have only with the setting
 
@@ -240,9 +251,10 @@ def _reference(given: dict[str, Any]) -> references.Reference:
 
 def _wanted(task_type: Declaration, body: dict[str, Any]) -> results.Wanted:
     """Return what a client wants. Raises ProblemError if the process has no such output."""
-    asked = body.get("outputs")
+    asked = body.get("outputs") or {}
     if not isinstance(asked, dict):
-        asked = {}
+        text = "It must be an object with the names of outputs."
+        raise problem_with_errors(_BODY, [("outputs", text)])
     known, errors = outputs_of(task_type), []
     references = []
     for name, wish in asked.items():
@@ -262,16 +274,17 @@ def _wanted(task_type: Declaration, body: dict[str, Any]) -> results.Wanted:
     return results.Wanted(tuple(asked), tuple(references), is_raw)
 
 
-def _seconds_to_wait(request: Request, is_sync: bool) -> tuple[float, str]:
-    """Return how long to wait for the result, and the preference of the client that is met so."""
+def _seconds_to_wait(request: Request, *, is_sync: bool) -> tuple[float, str]:
+    """Return how long to wait for the result, and the client's preference that this meets."""
     wishes = {}
     for wish in request.headers.get("Prefer", "").replace(";", ",").split(","):
         name, _, value = wish.strip().partition("=")
         wishes[name.lower()] = value.strip()
     if "respond-async" in wishes and "wait" not in wishes:
         return 0.0, ""
-    if wishes.get("wait", "").isdecimal():
-        seconds = min(int(wishes["wait"]), LONGEST_WAIT)
+    number = whole_number(wishes.get("wait", ""))
+    if number is not None:
+        seconds = min(number, LONGEST_WAIT)
         return seconds, f"wait={seconds}"
     return (LONGEST_WAIT if is_sync else 0.0), ""
 
@@ -282,27 +295,21 @@ def _seconds_to_wait(request: Request, is_sync: bool) -> tuple[float, str]:
 class JobsView(OGCView):
     def get(self, request: Request) -> Response:
         query = JobsQuery(request.query_params)
-        rows = query.select(visible_jobs(request))
+        types = Type.objects.using(settings.DATABASE)
+        own = types.filter(identifier__in=[each.identifier for each in offered()])
+        keys = list(own.values_list("pk", flat=True))
+        rows = query.select(access.visible_jobs(request, keys))
         page = paging.page(
             rows.select_related("type").order_by(*_ORDER), _ORDER, size=query.limit, key=query.after
         )
-        causes = documents.causes_of(page.rows)
-        jobs = [documents.status_info(row, self.url, causes.get(row.pk)) for row in page.rows]
+        in_full = access.sees_everything(request.user)
+        causes = documents.causes_of(page.rows, in_full=in_full)
+        jobs = [
+            documents.status_info(row, self.url, causes.get(row.pk), in_full=in_full)
+            for row in page.rows
+        ]
         following = None if page.next is None else _with(request, after=page.next)
         return Response(documents.page("jobs", jobs, request.build_absolute_uri(), following))
-
-
-def visible_jobs(request: Request) -> Any:
-    """Return the jobs that a client may see: those of his lane; all, for an operator."""
-    rows = Instance.objects.using(settings.DATABASE)
-    identifiers = [each.identifier for each in offered()]
-    types = Type.objects.using(settings.DATABASE).filter(identifier__in=identifiers)
-    keys = list(types.values_list("pk", flat=True))
-    if access.sees_all(request.user):
-        visible: Any = narrow_rows(request.user, VIEW_INSTANCE, rows)
-        return visible.searched(Q(type__in=keys))
-    lane = access.lane(request)
-    return rows.filter(collection=lane, collection__gt="", type__in=keys)
 
 
 class JobView(OGCView):
@@ -317,7 +324,7 @@ class JobView(OGCView):
         if instance.is_terminal:
             document = _status(self, instance)
             queue.delete(instance, by=by)
-            return Response(document | {"status": DISMISSED})
+            return Response(document | {"status": DISMISSED, "message": "The job was removed."})
         with suppress(IllegalTransition):  # it has just ended, or is being cancelled already
             queue.cancel(instance, by=by)
         return Response(_status(self, queue.get(instance.uuid)))
@@ -360,10 +367,10 @@ def find_job(request: Request, job: str) -> Instance:
 
 
 def _status(view: OGCView, instance: Instance) -> dict[str, Any]:
-    causes = documents.causes_of([instance])
-    log = LogRecord.objects.using(settings.DATABASE).of_instance(instance)
-    last = log.last() if instance.is_terminal else None
-    return documents.status_info(instance, view.url, causes.get(instance.pk), last)
+    in_full = access.sees_everything(view.request.user)
+    causes = documents.causes_of([instance], in_full=in_full)
+    last = documents.last_transition(instance) if instance.is_terminal else None
+    return documents.status_info(instance, view.url, causes.get(instance.pk), last, in_full=in_full)
 
 
 def _results(
@@ -372,8 +379,8 @@ def _results(
     """Return the response with the results of a job. Raises ProblemError if it has none."""
     status = documents.status_of(instance)
     if status == documents.FAILED:
-        said = _status(view, instance)
-        raise problems.job_failed(instance.reason.lower(), said["message"])
+        document = _status(view, instance)
+        raise problems.job_failed(instance.reason.lower(), document["message"])
     if status == DISMISSED:
         raise problems.job_dismissed()
     if status != SUCCESSFUL:

@@ -26,6 +26,7 @@ from ..exceptions import (
 from ..graphs.models import REDRIVABLE
 from ..models import Inputs, Instance, Node, Response, Step, Task, Type, group_renamed_types
 from ..options import Options, resolve_time
+from ..placement import EXECUTOR
 from ..states import Event, State
 from ..store import get_store
 from ..store.facts import Changes
@@ -252,7 +253,8 @@ def pause(instance: InstanceLike, by: str = "") -> None:
     This sends a command to the running attempt. The handler pauses at its next ``context.check()``
     or ``progress()`` outside a transaction, or wherever it is if the Type is stoppable. Raises
     IllegalTransition if the Instance is not running, or if the command was sent before. Raises
-    NotPausable if this process declares the Type as transactional.
+    NotPausable if this process declares the Type as transactional or with a concurrency, or if an
+    executor runs the attempt.
     """
     [instance] = find_instances([instance], by)
     type = instance.type.identifier
@@ -260,6 +262,20 @@ def pause(instance: InstanceLike, by: str = "") -> None:
         raise NotPausable(
             f"{instance.uuid} cannot be paused: {type} is transactional, so the whole handler runs "
             "in one transaction, and a pause would keep the transaction open.",
+            event=Event.PAUSE,
+            state=State(instance.state),
+        )
+    if registry.runs_in_loops(type):
+        raise NotPausable(
+            f"{instance.uuid} cannot be paused: its Type has a concurrency, and an attempt that "
+            "waits in a loop keeps nobody from working.",
+            event=Event.PAUSE,
+            state=State(instance.state),
+        )
+    if executor := _executor_of(instance):
+        raise NotPausable(
+            f"{instance.uuid} cannot be paused: the executor {executor!r} runs it, and no daemon "
+            "can pause what an engine runs.",
             event=Event.PAUSE,
             state=State(instance.state),
         )
@@ -285,9 +301,22 @@ def take_stack(instance: InstanceLike, by: str = "") -> None:
     The daemon that runs it writes the stacks of its threads to the log within about two seconds,
     with memory, processor time and, on PostgreSQL, what its database session waits for. The command
     leaves a pending pause or release as it is. Raises IllegalTransition if the Instance is neither
-    RUNNING nor PAUSED, if it is being cancelled, or if the stack was asked for before.
+    RUNNING nor PAUSED, if it is being cancelled, if the stack was asked for before, if an executor
+    runs the attempt, or if this process declares the Type with a concurrency.
     """
     [instance] = find_instances([instance], by)
+    if registry.runs_in_loops(instance.type.identifier):
+        raise IllegalTransition(
+            f"The stack of {instance.uuid} cannot be taken: its Type has a concurrency, and the "
+            "stack of a loop shows only the step that runs.",
+            state=State(instance.state),
+        )
+    if executor := _executor_of(instance):
+        raise IllegalTransition(
+            f"The stack of {instance.uuid} cannot be taken: the executor {executor!r} runs it, and "
+            "no daemon can look into what an engine runs.",
+            state=State(instance.state),
+        )
     if get_store().control.request(instance.pk, STACK, who=by):
         return
     refresh([instance])
@@ -299,6 +328,13 @@ def take_stack(instance: InstanceLike, by: str = "") -> None:
         f"{more}.",
         state=State(instance.state),
     )
+
+
+def _executor_of(instance: Instance) -> str:
+    """Return the name of the executor that runs the attempt of an Instance, or ""."""
+    tasks = Task.objects.using(settings.DATABASE).filter(pk=instance.pk, daemon__isnull=False)
+    labels = tasks.values_list("daemon__labels", flat=True).first()
+    return labels.get(EXECUTOR, "") if isinstance(labels, dict) else ""
 
 
 def _send_command(instance: Instance, command: str, event: Event, done: str, by: str) -> None:

@@ -158,6 +158,7 @@ class Declaration(Generic[P, R]):
     needs: tuple[tuple[str, str], ...] = ()
     resources: tuple[tuple[str, int], ...] = ()
     executor: str = ""
+    concurrency: int | None = None
     public: bool = False
     serializer: str = codec.JSON
     transactional: bool | str = False
@@ -244,9 +245,6 @@ class Declaration(Generic[P, R]):
     def registration(self) -> Registration:
         """Return the :class:`Registration` of the Type, which the store writes to the database."""
         found = registration_of(*self._parameter_values, declared_hooks.of(self))
-        if self.executor:
-            # The engine counts them, and not the daemon.
-            found = replace(found, resources=None)
         if self.formerly:
             found = replace(found, formerly=self.formerly)
         hooks = self.options.hooks
@@ -487,6 +485,11 @@ class Registry:
         """Return True if the Type's handler runs in a transaction that also records its end."""
         found = self._find(identifier)
         return found is not None and bool(found.transactional)
+
+    def runs_in_loops(self, identifier: str) -> bool:
+        """Return True if attempts of the Type run beside each other in loops."""
+        found = self._find(identifier)
+        return found is not None and bool(found.concurrency)
 
     def is_stoppable(self, identifier: str) -> bool:
         """Return True if an attempt of the Type can be paused at any point in its handler."""

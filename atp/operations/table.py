@@ -18,6 +18,7 @@ from ..downstreams import operations as downstreams
 from ..exceptions import IllegalTransition
 from ..graphs import operations as graphs
 from ..models import Daemon, Instance, Task
+from ..placement import EXECUTOR
 from ..schedules import operations as schedules
 from ..states import CLAIMED, LIVE, TERMINAL, Actor, Event, State, allowed_events
 from ..store import get_store
@@ -563,6 +564,10 @@ def allowed_operations(instance: Instance, task: Task | None = None) -> list[Ins
     ]
     if request == "cancel":
         found = [each for each in found if each.method == "DELETE"]
+    is_away = task is not None and task.daemon is not None and EXECUTOR in task.daemon.labels
+    if is_away or registry.runs_in_loops(instance.type.identifier):
+        # No daemon can do this with an attempt that an engine or a loop runs.
+        found = [each for each in found if each.name not in (commands.PAUSE, commands.STACK)]
     if any(each.asks_holder for each in found) and _is_lost(task):
         found = [each for each in found if not each.asks_holder]
     return [each for each in found if each.is_useful(instance, task)]

@@ -43,6 +43,8 @@ class Worker:
     ``since`` is when the worker's attempt started, or None if the worker was idle. ``has_ended`` is
     True if the attempt has ended since the report. The worker is busy even then, because a daemon
     renews its lease at once when a worker becomes idle. ``host`` is where an engine runs it.
+    ``loop`` is the loop of which it is a place, or None, and ``blocks`` is for how long its attempt
+    has blocked that loop.
     """
 
     number: int
@@ -53,6 +55,30 @@ class Worker:
     since: datetime | None
     is_paused: bool
     has_ended: bool = False
+    loop: int | None = None
+    blocks: timedelta | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A loop of a daemon with the workers that are its places."""
+
+    number: int
+    places: tuple[Worker, ...]
+
+    @property
+    def pid(self) -> int:
+        return self.places[0].pid
+
+    @property
+    def busy(self) -> int:
+        """The number of places that run an attempt."""
+        return sum(place.instance is not None for place in self.places)
+
+    @property
+    def blocking(self) -> Worker | None:
+        """The place whose attempt blocks the loop, or None."""
+        return next((place for place in self.places if place.blocks is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +86,8 @@ class DaemonRow:
     """A daemon with its workers and its condition at a given time: alive, late or lost.
 
     ``utilisation`` is the busy part of its workers in its last complete minute, from 0 to 1, or
-    None if it is unknown. ``engine`` says in words what runs its attempts, if an engine does.
+    None if it is unknown. ``engine`` says in words what runs its attempts, if an engine does;
+    ``has_error`` is True if that cannot be reached.
     """
 
     daemon: Daemon
@@ -69,6 +96,12 @@ class DaemonRow:
     workers: tuple[Worker, ...]
     utilisation: float | None
     engine: str = ""
+    has_error: bool = False
+
+    @property
+    def is_engine_away(self) -> bool:
+        """True if the daemon is alive, but cannot reach the engine that runs its attempts."""
+        return self.has_error and self.condition == overview.ALIVE
 
     @property
     def verbs(self) -> list[Any]:
@@ -86,6 +119,20 @@ class DaemonRow:
         return next(order.label for order, (_, leads_to) in MODE_CHANGES.items() if leads_to == aim)
 
     @property
+    def loops(self) -> list[Loop]:
+        """The loops, each with its places."""
+        found: dict[int, list[Worker]] = {}
+        for worker in self.workers:
+            if worker.loop is not None:
+                found.setdefault(worker.loop, []).append(worker)
+        return [Loop(number=number, places=tuple(own)) for number, own in sorted(found.items())]
+
+    @property
+    def listed(self) -> list[Worker]:
+        """The workers without the idle places of loops."""
+        return [each for each in self.workers if each.loop is None or each.instance is not None]
+
+    @property
     def busy(self) -> int:
         """The number of workers that run an attempt which is not paused."""
         return sum(worker.instance is not None and not worker.is_paused for worker in self.workers)
@@ -101,13 +148,15 @@ def daemon_row(
 ) -> DaemonRow:
     """Return the DaemonRow for a daemon. ``held`` lists the Instances that daemons hold."""
     document = documents.daemon(daemon, now)
+    engine = document["engine"]
     return DaemonRow(
         daemon=daemon,
         condition=document["condition"],
         types=tuple(document["types"]),
         workers=tuple(_read_worker(entry, daemon, held) for entry in document["workers"]),
         utilisation=utilisation,
-        engine=documents.describe_engine(document["engine"]) if document["engine"] else "",
+        engine=documents.describe_engine(engine) if engine else "",
+        has_error=bool(engine and engine["error"]),
     )
 
 
@@ -140,6 +189,8 @@ def _read_worker(entry: dict[str, Any], daemon: Daemon, held: Held) -> Worker:
         has_ended=instance is not None and (daemon.pk, instance) not in held,
         since=documents.time_or_none(entry["since"]),
         is_paused=entry["paused"],
+        loop=entry["loop"] if isinstance(entry["loop"], int) else None,
+        blocks=timedelta(seconds=entry["blocks"]) if isinstance(entry["blocks"], float) else None,
     )
 
 

@@ -142,11 +142,15 @@ LIMIT_FIELDS = (
 )
 FILE_FIELDS = {"name": str, "path": str, "content_type": str, "size": int, "attempt": int}
 STEP_FIELDS = ("name", "attempt", "started", "finished", "until", "format")
-WORKER_FIELDS = ("worker", "pid", "host", "type", "instance", "since", "paused")
+WORKER_FIELDS = (
+    *("worker", "pid", "loop", "host", "type", "instance", "since"),
+    *("paused", "blocks"),
+)
 ENGINE_FIELDS = {
     "address": str,
     "hosts": int,
     "places": int,
+    "room": int,
     "resources": dict,
     "lacks": dict,
     "error": str,

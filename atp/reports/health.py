@@ -121,11 +121,14 @@ class QueueProblem:
     helps: Help | None = None
 
     def without_daemon(self) -> QueueProblem:
-        """Return the problem without the name of a daemon, for users who may not see daemons."""
+        """Return the problem without the name of a daemon, for users who may not see daemons.
+
+        An error of a daemon's own is left out, too: it may name hosts.
+        """
         if not self.daemon:
             return self
         sentence = self.sentence.replace(f"Daemon {self.daemon}", "A daemon")
-        return replace(self, sentence=sentence, daemon="", kind="", name="")
+        return replace(self, sentence=sentence, daemon="", kind="", name="", error="")
 
 
 def document(problem: QueueProblem) -> Document:
@@ -245,7 +248,7 @@ def problems(
         # The first may be the cause of all others.
         *_find_blocking_transactions(time),
         *_find_unattended_work(daemons, time, shut, type),
-        *_find_engine_problems(daemons, time),
+        *_find_engine_problems(daemons, time, shut, type),
         *_find_refused_inputs(daemons, time, type),
         *_find_tailer_problems(time, type),
         *_find_inconsistencies(time, type),
@@ -290,28 +293,56 @@ def _find_unattended_work(
         )
 
 
-def _find_engine_problems(daemons: Iterable[Daemon], time: datetime) -> Iterator[QueueProblem]:
-    """Yield a problem for each engine that cannot be reached, or lacks what a Type takes."""
-    for row in daemons:
-        document = documents.daemon(row, time)
-        engine = document["engine"]
-        if not engine or document["condition"] == overview.LOST or row.aim is Mode.STOPPING:
-            continue
-        facts = {"kind": "daemon", "name": str(row.uuid), "daemon": str(row)}
+def _find_engine_problems(
+    daemons: Iterable[Daemon], time: datetime, shut: Iterable[Gate], type: str | None
+) -> Iterator[QueueProblem]:
+    """Yield a problem for each engine that is away, or that cannot run work which is due.
+
+    The address of an engine is in the ``error`` of a problem alone: not everybody may see it.
+    """
+    documented = [(row, documents.daemon(row, time)) for row in daemons]
+    engines = [
+        (row, document)
+        for row, document in documented
+        if document["engine"]
+        and document["condition"] != overview.LOST
+        and row.aim is not Mode.STOPPING
+        and (type is None or type in document["types"])
+    ]
+    if not engines:
+        return
+    due = {each.identifier for each in _types_with_due_work((), time, shut, type)}
+    for row, document in engines:
+        engine, own = document["engine"], sorted(due & set(document["types"]))
+        name = engine["executor"]
+        facts: dict[str, Any] = {"kind": "daemon", "name": str(row.uuid), "daemon": str(row)}
         if engine["error"]:
             yield _failing(
                 "engine-away",
-                f"Daemon {row} cannot reach the executor {engine['executor']}, and claims none of "
-                f"its Types: {engine['error']}.",
+                f"Daemon {row} cannot reach the engine of the executor {name!r}, and claims "
+                "nothing for it.",
+                error=text.shorten(engine["error"], MAX_ERROR),
                 **facts,
+                helps=causes.engine_help(name),
             )
-        for type, lacks in engine["lacks"].items():
+        elif own and not engine["hosts"]:
             yield _failing(
                 "engine-lacks",
-                f"The cluster of the executor {engine['executor']} lacks what {type} takes: "
-                f"{lacks}",
+                f"Work is due, and the cluster of the executor {name!r} has no host.",
+                types=tuple(own),
                 **facts,
+                helps=causes.engine_worker_help(name),
             )
+        for identifier in own:
+            if lacks := engine["lacks"].get(identifier):
+                yield _failing(
+                    "engine-lacks",
+                    f"Work of Type {identifier!r} is due, and "
+                    f"{sentences.engine_lacks(name, lacks, 'no')}",
+                    types=(identifier,),
+                    **facts,
+                    helps=causes.engine_worker_help(name, lacks),
+                )
 
 
 def _modes_by_type(living: Iterable[Document]) -> Mapping[str, set[Mode]]:

@@ -212,20 +212,35 @@ def _format_daemon(daemon: Document, now: datetime) -> str:
     )
     if not daemon["workers"]:
         return facts
+    idle = [each for each in daemon["workers"] if each["loop"] is not None and not each["type"]]
     rows = [
         [
             worker["worker"],
             worker["pid"],
-            worker["host"] or "",
+            _describe_place(worker),
             worker["type"] or "-",
             worker["instance"] or "-",
             _describe_age(worker, now),
-            "paused" if worker["paused"] else "",
+            _describe_trouble(worker),
         ]
         for worker in daemon["workers"]
+        if worker not in idle
     ]
     titles = ["worker", "pid", "on", "type", "instance", "for", ""]
-    return f"{facts}\n\n{present.table(titles, rows)}"
+    table = f"{facts}\n\n{present.table(titles, rows)}"
+    return f"{table}\n\nidle places in loops: {len(idle)}" if idle else table
+
+
+def _describe_place(worker: Document) -> str:
+    """Return where a worker's attempt runs, unless it is a process of its own."""
+    return worker["host"] or ("" if worker["loop"] is None else f"loop {worker['loop']}")
+
+
+def _describe_trouble(worker: Document) -> str:
+    """Return that an attempt is paused, or blocks its loop, or ""."""
+    if worker["blocks"] is not None:
+        return f"blocks its loop for {worker['blocks']:.1f} s"
+    return "paused" if worker["paused"] else ""
 
 
 def _describe_age(worker: Document, now: datetime) -> str:

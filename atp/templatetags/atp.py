@@ -14,8 +14,6 @@ from django.utils.html import format_html
 from .. import placement, text
 from ..models import Instance
 from ..pages import charts
-from ..pages.activity import address_of
-from ..pages.base import content_security_policy_in_page
 from ..reports import documents, timeline
 from ..reports.explaining.facts import Reason
 from ..reports.overview import Overview
@@ -31,7 +29,6 @@ _HEIGHTS = {Outcome.ENQUEUED: 24, Outcome.SKIPPED: 15, Outcome.PAUSED: 7, Outcom
 
 register = template.Library()
 
-register.simple_tag(content_security_policy_in_page, name="content_policy")
 register.filter("clock", text.moment)
 register.filter("duration", text.duration)
 register.filter("size", text.size)
@@ -39,6 +36,18 @@ register.filter("percent", text.percent)
 register.filter("described", placement.described)
 register.filter("headline", text.headline)
 register.filter("without_own_frames", text.without_own_frames)
+
+
+# Django imports this module as soon as a project uses any template. Most modules of the pages need
+# the extra [web], so only the tags that use them import them.
+
+
+@register.simple_tag
+def content_policy() -> str:
+    """Return the Content-Security-Policy for a ``<meta>`` element."""
+    from ..pages.base import content_security_policy_in_page
+
+    return content_security_policy_in_page()
 
 
 @register.filter
@@ -165,6 +174,8 @@ _REMEDIES = {
 @register.filter
 def remedy(reason: Reason) -> str:
     """Return the address of the page on which the cause of a delay can be resolved, or ""."""
+    from ..pages.activity import address_of
+
     if reason.code not in _REMEDIES:
         return ""
     kind, fact = _REMEDIES[reason.code]

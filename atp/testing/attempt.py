@@ -25,6 +25,7 @@ from django.db.models import QuerySet
 
 from .. import __version__, signals
 from ..authoring.context import Context, LogCapture
+from ..authoring.loop_context import LoopContext
 from ..authoring.steps import Asleep, StepContext
 from ..commands import CANCEL, RELEASE, STACK, AttemptCommand
 from ..conf import settings
@@ -428,7 +429,8 @@ class TestAttempt:
             transaction.left = partial(self._isolation.after_commits, settings.DATABASE)
             if self._dies_before_commit:
                 transaction.before_commit = self._lose
-        context = Context(
+        kind = LoopContext if registry.runs_in_loops(self._claimed.type) else Context
+        context = kind(
             self._claimed,
             report=report,
             interruption=self._reason_to_end,

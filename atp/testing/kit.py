@@ -23,7 +23,7 @@ from ..store import get_store
 from ..text import as_timedelta, did_you_mean
 from .attempt import Fault, InProcessDaemon, Loss, check_loss, outbox
 from .draining import Drain, DrainOptions, Inline, Run, drains
-from .memory import MemoryContext
+from .memory import MemoryContext, MemoryLoopContext
 
 if TYPE_CHECKING:
     from ..webhooks import Message
@@ -458,11 +458,15 @@ class Kit:
     def context(self, type: Any = None, /, **given: Any) -> MemoryContext:
         """Return a :class:`MemoryContext`, with which a test can call a handler directly.
 
+        For a Type with a concurrency, its methods that wait are coroutines.
+
         ``given`` can contain ``attempt``, ``identifier``, ``collection``, ``priority``,
         ``results``, ``kept``, and ``undoes``, which is the output of the graph node that the
         handler undoes.
         """
-        context = MemoryContext(None if type is None else find_declaration(type), **given)
+        declared = None if type is None else find_declaration(type)
+        in_loop = declared is not None and declared.concurrency
+        context = (MemoryLoopContext if in_loop else MemoryContext)(declared, **given)
         self._stack.callback(context.close)
         return context
 

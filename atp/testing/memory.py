@@ -13,6 +13,7 @@ from uuid import uuid4
 from django.db import transaction
 
 from ..authoring.context import Context
+from ..authoring.loop_context import LoopContext
 from ..authoring.steps import StepContext
 from ..conf import settings
 from ..exceptions import InvalidGraph, NoResult
@@ -103,6 +104,10 @@ class MemoryContext(Context):
             self.progressed.append((values[0], values[1]))
         elif kind == "file":
             self.published.append(values[0])
+
+
+class MemoryLoopContext(LoopContext, MemoryContext):
+    """A MemoryContext for a handler of a Type with a concurrency: methods that wait are awaited."""
 
 
 class _GivenResults:

@@ -25,9 +25,8 @@ class Atpd:
         # Whether it was ended on purpose.
         self._is_ended = False
         patterns = [f"--type={pattern}" for pattern in types]
-        command = [sys.executable, "-m", "django", "atpd", f"--processes={processes}", *patterns]
-        if executor:
-            command.append(f"--executor={executor}")
+        places = f"--executor={executor}" if executor else f"--processes={processes}"
+        command = [sys.executable, "-m", "django", "atpd", places, *patterns]
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file

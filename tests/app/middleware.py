@@ -3,8 +3,10 @@
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.models import Group
 from django.core.exceptions import MiddlewareNotUsed
+from django.utils.decorators import sync_and_async_middleware
 
 import atp
 from atp.middleware import Carrier
@@ -108,3 +110,26 @@ def makes_a_coroutine(run):
 
 async def is_a_coroutine(run):
     return run
+
+
+@sync_and_async_middleware
+def both(run):
+    """Wrap plain functions and coroutine functions."""
+    if iscoroutinefunction(run):
+
+        async def layer(context):
+            seen.append("both, awaited")
+            return await run(context)
+    else:
+
+        def layer(context):
+            seen.append("both, called")
+            return run(context)
+
+    return layer
+
+
+@sync_and_async_middleware
+def only_called(run):
+    """Say that it wraps coroutine functions, and return a plain one."""
+    return lambda context: run(context)

@@ -14,6 +14,7 @@ from . import (  # noqa: F401 (declare what other tests run)
     tasks_failing,
     tasks_graphs,
     tasks_hooks,
+    tasks_loops,
     tasks_middleware,
     tasks_odd,
     tasks_ogc,

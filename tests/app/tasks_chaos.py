@@ -6,6 +6,7 @@ events, whichever process wrote them. No attempt was at work before its first li
 line it cannot have worked for long without another line.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -105,6 +106,53 @@ def chaos_type(identifier, **parameters):
         return task_type(identifier, **{"timeout": 60, **parameters})(attempt)
 
     return decorate
+
+
+def beside_type(identifier, **parameters):
+    """Declare a handler that runs in a loop, beside others; otherwise as :func:`chaos_type`."""
+
+    def decorate(handler):
+        async def attempt(context, *, path, **inputs):
+            account = Account(path, context)
+            account.write("start")
+            try:
+                await handler(context, account, **inputs)
+                nonce = os.urandom(8).hex()
+                account.write("end", outcome="returned", nonce=nonce)
+            except BaseException as error:
+                account.write("end", outcome=type(error).__name__)
+                raise
+            finally:
+                account.close()
+            return {"attempt": context.attempt, "nonce": nonce}
+
+        update_wrapper(attempt, handler, WRAPPER_ASSIGNMENTS, ())
+        del attempt.__wrapped__
+        own = {"timeout": 60, "concurrency": 20, "needs": {"tests": "loops"}}
+        return task_type(identifier, **{**own, **parameters})(attempt)
+
+    return decorate
+
+
+@beside_type("chaos.beside")
+async def beside(context, account, seconds):
+    end = uptime() + seconds
+    while uptime() < end:
+        account.write("tick")
+        await asyncio.sleep(TICK)
+
+
+@beside_type("chaos.beside_crash", max_restarts=1)
+async def beside_crash(context, account, how):
+    await asyncio.sleep(0.1)
+    _crash(account, how)
+
+
+@beside_type("chaos.beside_block", timeout=1.0, cancel_grace=0.2, max_restarts=0)
+async def beside_block(context, account):
+    """Block the loop, so that no other attempt of it goes on."""
+    await asyncio.sleep(0.1)
+    account.work(30, stubborn=True)
 
 
 @chaos_type("chaos.short")

@@ -29,6 +29,11 @@ def note(context, *, path, number=0):
     record(path, event="ran", number=number, attempt=context.attempt)
 
 
+@task_type("elsewhere.needs_gpu", executor=ENGINE, resources={"GPU": 1})
+def needs_gpu(context, *, path, number=0):
+    record(path, event="ran", number=number, attempt=context.attempt)
+
+
 @task_type("elsewhere.short", executor=ENGINE, max_restarts=50)
 def short(context, *, path, number):
     time.sleep(0.01)
@@ -57,6 +62,18 @@ def beats(context, *, path, seconds=60.0, number=0):
         time.sleep(0.02)
         record(path, event="beat", **facts)
     record(path, event="end", **facts)
+
+
+@task_type("elsewhere.talks", executor=ENGINE)
+def talks(context, *, path, flag, count):
+    """Say something ``count`` times, once there is a file ``flag``."""
+    record(path, event="start")
+    while not os.path.exists(flag):
+        time.sleep(0.02)
+    for number in range(count):
+        logging.getLogger("elsewhere").warning("said %d", number)
+        context.check()
+    record(path, event="said")
 
 
 @task_type("elsewhere.loops", executor=ENGINE, cancel_grace=1)

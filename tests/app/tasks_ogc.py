@@ -3,8 +3,9 @@
 import sys
 import time
 from datetime import date, timedelta
+from pathlib import Path
 
-from atp import task_type
+from atp import Interrupted, task_type
 from atp.ogc import File, process
 
 if sys.version_info >= (3, 12):
@@ -63,3 +64,28 @@ def private(context):
 @task_type("ogc.positions", public=True)
 def positions(context, *numbers: int):
     """Have arguments that a client cannot name."""
+
+
+@process(outputs={"map": File("image/png"), "notes": File("text/plain")})
+@task_type("ogc.files", public=True)
+def files(context) -> Relief:
+    """Publish files whose names differ little, and that of a returned field."""
+    context.publish(b"{}", "map.json")
+    context.publish(b"png", "map.png")
+    context.publish(b"first", "deep/a b.txt")
+    context.publish(b"second", "deep/a b.txt")
+    context.publish(b"a field", "height")
+    return {"height": 1.5, "day": date(2030, 1, 31), "tiles": []}
+
+
+@task_type("ogc.tidy", public=True, cancel_grace=600)
+def tidy(context, flag: str) -> None:
+    """Run until it is cancelled, and then clean up until there is a file."""
+    context.progress(0.5, message="halfway")
+    context.flush()
+    try:
+        time.sleep(600)
+    except Interrupted:
+        while not Path(flag).exists():
+            time.sleep(0.01)
+        raise

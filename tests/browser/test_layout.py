@@ -41,7 +41,13 @@ def full(world):
         content_type="application/json", data=data, size=len(data)
     )
     Instance.objects.filter(state=State.RUNNING).update(progress_message=LONG)
-    Daemon.objects.update(host=LONG[:190])
+    engine = {"executor": "engine", "error": "", "address": f"tcp://{LONG}", "hosts": 2}
+    engine |= {"places": 8, "room": 8, "resources": {LONG: 1.0}, "lacks": {}}
+    row = Daemon.objects.first()
+    workers = [each | {"host": LONG} for each in row.workers]
+    Daemon.objects.update(
+        host=LONG[:190], labels={"executor": "engine"}, engine=engine, workers=workers
+    )
     queue.hold("tests.add", LONG, reason=LONG)
     queue.limit("tests.add", LONG, max_running=1)
     return full
@@ -68,6 +74,23 @@ def test_no_page_is_wider_than_the_window(page, full):
     # What is too wide is found.
     heading.evaluate("heading => heading.style.width = '2000px'")
     assert page.evaluate(WIDER) != []
+
+
+# The lines of the header: how many of its parts begin below all that come before them.
+LINES = """() => {
+    let lines = 0, bottom = -1;
+    const parts = [...document.querySelectorAll("header nav a, header .brand, header .user > *")]
+        .map(part => part.getBoundingClientRect()).filter(box => box.height);
+    for (const box of parts.sort((a, b) => a.top - b.top))
+        if (box.top >= bottom - 4) { lines += 1; bottom = box.bottom; }
+    return lines;
+}"""
+
+
+def test_header_takes_two_lines_at_most_on_a_tablet(page, full):
+    page.goto("/atp/daemons/")
+    page.set_viewport_size(TABLET)
+    assert page.evaluate(LINES) <= 2
 
 
 # The cells of cards whose label and content need more room than there is. They are laid out from

@@ -154,7 +154,7 @@ class Fleet:
             told = self._folder / f"logging-{number}"
             loggers = "atp.daemon atp.worker"
             sink = {"what": "handler", "as_told": str(told), "logger": loggers, "path": os.devnull}
-            options = (*self._types, "--grace", str(GRACE))
+            options = (*self._types, "--label", "tests=loops", "--grace", str(GRACE))
             given = {"processes": PROCESSES, "environment": environment, "sink": sink}
             member = Member(Atpd(self._folder, *options, **given), way, told)
             self.members.append(member)
@@ -186,7 +186,9 @@ class Fleet:
         """Return the pid of a process of a daemon, or None if there is none at the moment."""
         if target in ("supervisor", "daemon"):
             return member.pid
-        found = member.atpd.workers() if target == "worker" else member.atpd.dispatchers()
+        atpd = member.atpd
+        # To operators and to faults, a loop is a worker.
+        found = [*atpd.workers(), *atpd.loops()] if target == "worker" else atpd.dispatchers()
         return found[int(fraction * len(found))] if found else None
 
     def _kill(self, member, target, action):
@@ -206,7 +208,7 @@ class Fleet:
         member.look()
         victims = [member.pid]
         if target == "daemon":
-            for pid in member.atpd.workers():
+            for pid in (*member.atpd.workers(), *member.atpd.loops()):
                 _send(pid, signal.SIGSTOP)  # so that its handler starts no child meanwhile
             member.look()
             victims += [pid for pid, _ in member.family if pid != member.pid]
@@ -233,7 +235,7 @@ class Fleet:
             return NOBODY
         targets = [pid]
         if target == "daemon":
-            targets += [*member.atpd.dispatchers(), *member.atpd.workers()]
+            targets += [*member.atpd.dispatchers(), *member.atpd.workers(), *member.atpd.loops()]
         stopped = {}
         since = uptime()
         for each in targets:

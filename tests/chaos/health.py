@@ -29,12 +29,21 @@ def weak_daemons(evidence):
         elif daemon.killed is None and daemon.status != 0 and _was_left_alone(daemon, evidence):
             yield Breach(f"{name} was told to leave, and ended with status {daemon.status}")
         hung = {fact["pid"] for fact in daemon.told("dispatcher_hung")}
-        for part, explained in (("dispatcher", hung), ("worker", crashed)):
+        for part, explained in (("dispatcher", hung), ("worker", crashed), ("loop", crashed)):
             for fact in daemon.told(f"{part}_died"):
                 if fact["pid"] not in explained and fact["pid"] not in killed:
-                    yield Breach(f"{name}: {fact['message']}")
+                    yield Breach(f"{name}: {fact['message']}{_before(daemon, fact)}")
         for fact in filter(_is_a_fault, daemon.facts):
             yield Breach(f"{name}: {fact['fact']}: {fact['message'][:200]}")
+
+
+def _before(daemon, fact):
+    """Return what a daemon has logged in the second before a fact, as the end of a message."""
+    until = fact.get("time", 0.0)
+    since = until - 1.0
+    lines = [each for each in daemon.facts if since <= each.get("time", 0.0) <= until]
+    told = [f"{each['time'] - since:.2f} {each['message'][:100]}" for each in lines[-8:-1]]
+    return f" (the second before: {'; '.join(told) or 'nothing'})"
 
 
 def _is_a_fault(fact):

@@ -67,6 +67,9 @@ KINDS = (
     Kind("chaos.crash_once", 3, _crash, crashes=lambda attempt: attempt == 1),
     Kind("chaos.crash", 1, _crash, ends=(STALE,), crashes=lambda attempt: True),
     Kind("chaos.overrun", 1, lambda random: {}, ends=(STALE,), overruns=True),
+    Kind("chaos.beside", 20, _seconds(0.05, 2)),
+    Kind("chaos.beside_crash", 1, _crash, ends=(STALE,), crashes=lambda attempt: True),
+    Kind("chaos.beside_block", 1, lambda random: {}, ends=(STALE,), overruns=True),
 )
 # Longer than a lease: who does not see its end is still at work when others begin.
 LONG = Kind("chaos.sleep", 2, _long_sleep)

@@ -239,13 +239,14 @@ class Scenario:
             if member.status is not None:
                 wanting.append(f"daemon {pid} has ended with status {member.status}")
                 continue
-            dispatchers, workers = member.atpd.dispatchers(), set(member.atpd.workers())
-            if len(dispatchers) != 1 or len(workers) != PROCESSES:
-                told = f"{len(dispatchers)} dispatchers and {len(workers)} workers"
+            dispatchers, workers = member.atpd.dispatchers(), member.atpd.workers()
+            loops = member.atpd.loops()
+            if (len(dispatchers), len(workers), len(loops)) != (1, PROCESSES, 1):
+                told = f"{len(dispatchers)} dispatchers, {len(workers)} workers, {len(loops)} loops"
                 wanting.append(f"daemon {pid} has {told}")
             if pid not in rows:
                 wanting.append(f"daemon {pid} has not joined")
-            elif {worker["pid"] for worker in rows[pid].workers} != workers:
+            elif {worker["pid"] for worker in rows[pid].workers} != {*workers, *loops}:
                 wanting.append(f"daemon {pid} tells of other workers than it has")
             elif rows[pid].mode != Mode.RUNNING:
                 wanting.append(f"daemon {pid} is {rows[pid].mode}")

@@ -26,10 +26,11 @@ def prepare(version):
     return python, _tests(python, folder / "source", SOURCE[version])
 
 
-def make_environment(folder, packages):
+def make_environment(folder, packages, *options, base=None):
     """Create a virtual environment with these packages unless it exists; return its Python.
 
-    If several processes ask for it at once, one creates it, and the others wait.
+    If several processes ask for it at once, one creates it, and the others wait. ``base`` is the
+    Python that creates it, and ``options`` are those of venv.
     """
     python, done = folder / "bin" / "python", folder / "installed"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def make_environment(folder, packages):
         if not done.exists() or done.read_text() != "\n".join(packages):
             print(f"Installing {' '.join(packages)} into {folder}", flush=True)
             shutil.rmtree(folder, ignore_errors=True)
-            run(interpreter(), "-m", "venv", folder)
+            run(base or interpreter(), "-m", "venv", *options, folder)
             run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
             done.write_text("\n".join(packages))
     return python

@@ -250,7 +250,7 @@ for found in pkgutil.walk_packages(atp.__path__, "atp."):
         continue
     if found.name.startswith(("atp.migrations", "atp.testing.plugin", "atp.checks")):
         continue
-    if found.name.startswith("atp.contrib.pygeoapi."):
+    if found.name.startswith(("atp.contrib.eoxserver.", "atp.contrib.pygeoapi.")):
         continue
     importlib.import_module(found.name)
 from atp import contracts

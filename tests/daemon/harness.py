@@ -62,7 +62,8 @@ class Atpd:
     ):
         self.log_path = Path(folder) / f"atpd-{os.urandom(4).hex()}.log"
         style = ("--log-format", "json", "-v", "2") if own_log else ()
-        command = manage("atpd", *style, "-p", str(processes), *args)
+        workers = () if "--executor" in args else ("-p", str(processes))
+        command = manage("atpd", *style, *workers, *args)
         more = dict(environment or {})
         if sink:
             more["ATP_TEST_SINK"] = json.dumps(sink)
@@ -133,6 +134,10 @@ class Atpd:
     def workers(self):
         """The pids of its workers."""
         return self.named("atpd-worker")
+
+    def loops(self):
+        """The pids of its loops."""
+        return self.named("atpd-loop")
 
     def family(self):
         """Every process of it that is alive, as (pid, start time)."""

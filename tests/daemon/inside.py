@@ -23,7 +23,7 @@ from atp.daemon.dispatcher.downstreams import SOONEST, Downstreams
 from atp.daemon.dispatcher.jobs import Count, CountFailures, Trim
 from atp.daemon.dispatcher.lease import Identity
 from atp.daemon.dispatcher.maintenance import LONG, Drop, Miss, Plan, Portion, Sweep
-from atp.daemon.dispatcher.pool import STEAL_AFTER, Pool, WorkerLink
+from atp.daemon.dispatcher.pool import STEAL_AFTER, Pool, Room, WorkerLink
 from atp.daemon.dispatcher.reader import Misfits, Reader, UsageMeter
 from atp.daemon.dispatcher.recording import BATCH, UnrecordedChanges
 from atp.daemon.dispatcher.workers import KILL_AFTER, TAKE_BACK_AFTER, Deaths, StuckWorkers

@@ -125,8 +125,11 @@ def test_capacity_of_more_gpus_than_are_visible_is_refused(monkeypatch):
         (["--capacity", "gpu=0"], "gpu=0: an amount is a whole number"),
         (["--capacity", "memory=64XB"], "'64XB' is not a size"),
         (["--capacity", "gpu=1,gpu=2"], "'gpu' is given twice"),
+        (["--executor", "engine", "--capacity", "gpu=1"], "--capacity is for what attempts take"),
+        (["--executor", "engine", "--processes", "4"], "is its SLOTS in the setting EXECUTORS"),
     ],
 )
+@pytest.mark.django_db(transaction=True)
 def test_wrong_label_or_capacity_is_refused_at_the_start(capsys, arguments, said):
     with pytest.raises((CommandError, SystemExit)) as raised:
         call_command("atpd", *arguments)

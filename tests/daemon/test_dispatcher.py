@@ -243,11 +243,11 @@ def learn(pool, clock, type, seconds):
 
 def test_short_tasks_are_handed_out_ahead(pool, clock):
     learn(pool, clock, "short", 0.010)
-    assert pool.wanted() == 2 * 5
+    assert pool.room()[0].limit == 2 * 5
     pool.put([claimed(n) for n in range(16)])
     pool.hand_out()
     assert [len(numbers(link)) for link in pool.links.values()] == [5, 5]
-    assert len(pool.waiting) == 6
+    assert pool.count_waiting() == 6
 
 
 def test_task_behind_a_running_one_goes_to_an_idle_worker(pool, clock):
@@ -267,7 +267,7 @@ def test_task_behind_a_running_one_goes_to_an_idle_worker(pool, clock):
     clock.now += 1.1 * inside.STEAL_AFTER
     pool.take_back()
     assert numbers(first) == begun[:1]
-    assert [h.instance for h in pool.waiting] == begun[1:]
+    assert [h.instance for h in pool.waiting()] == begun[1:]
     pool.hand_out()
     assert numbers(second)[:2] == begun[1:3]
     # Whoever was sent them first has no right to start them any more.
@@ -311,7 +311,7 @@ def test_worker_that_stops_after_an_end_is_stuck(pool, stuck, clock):
     for seconds in (0, inside.TAKE_BACK_AFTER):
         clock.now += seconds
         stuck.turn()
-    assert [attempt.key for attempt in pool.waiting] == [(1, 1)]
+    assert [attempt.key for attempt in pool.waiting()] == [(1, 1)]
     for seconds in (0, inside.KILL_AFTER):
         clock.now += seconds
         stuck.turn()
@@ -332,7 +332,7 @@ def test_worker_that_makes_progress_is_not_stuck(pool, stuck, clock):
     stuck.link.is_retiring = True
     pool.put([claimed(20, lost=1)])
     assert pool.hand_out() == []
-    assert (pool.has_free(), pool.wanted()) == (False, 0)
+    assert (pool.has_free(), pool.room()[0].limit) == (False, 0)
 
 
 # Workers are not heard while too much waits to be recorded
@@ -484,7 +484,9 @@ def claiming():
     core = SimpleNamespace(
         store=SimpleNamespace(claims=SimpleNamespace(claim=claim, miss=lambda **_: 0)),
         identity=SimpleNamespace(holder="me", name="me", types=["a"], leased=True),
-        pool=SimpleNamespace(wanted=lambda behind: 1, is_low=lambda: True, free=lambda: 1),
+        pool=SimpleNamespace(
+            room=lambda behind: (inside.Room(1, 1), inside.Room(0, 0)), is_low=lambda: True
+        ),
         capacity=inside.Capacity({}, {}, inside.Pool()),
         queue=queue_state,
         unrecorded=SimpleNamespace(pending=0),

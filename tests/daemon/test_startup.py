@@ -151,7 +151,7 @@ def test_users_of_a_group_can_try_each_others_locks(common, folders):
 def test_type_and_exclude_select_the_served_types(types, exclude, served):
     """A former name of a Type goes with it, unless it is excluded."""
     declared = [
-        SimpleNamespace(names=names, needs=(), resources=(), executor="")
+        SimpleNamespace(names=names, needs=(), resources=(), executor="", concurrency=None)
         for names in (("dem.flow",), ("dem.hillshade",), ("mail.send", "post.send"))
     ]
     assert inside.Options(types=types, exclude=exclude).served(declared) == served

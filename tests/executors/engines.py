@@ -15,6 +15,7 @@ from importlib.util import find_spec
 
 import psutil
 
+from tests import patience
 from tests.app.tasks_executors import environment_of_engine
 from tests.helpers import child_environment, wait_for
 
@@ -112,6 +113,17 @@ class Engine:
                     start_new_session=True,
                 )
 
+    def add_worker(self, *words):
+        """Start a further worker, with these words on its command line."""
+        number = sum(name.startswith("worker") for name in self._commands)
+        self._commands[f"worker {number}"] = [*self.worker, *words]
+        self.start()
+
+    def pids(self, kind):
+        """Return the pids of its processes of a kind, and of all that these have started."""
+        names = [name for name in self._processes if name.startswith(kind)]
+        return [each.pid for name in names for each in _family(self._processes[name].pid)]
+
     def kill(self, kind):
         """Kill the head, or some worker with all that it has started, and start another."""
         names = [name for name in self._commands if name.startswith(kind)]
@@ -132,7 +144,7 @@ class Engine:
             family = _family(process.pid)
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(10 * patience.factor())
             for each in family:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
@@ -155,8 +167,8 @@ def fork(folder):
 
 
 @contextmanager
-def dask(folder):
-    """Have a scheduler of Dask, and two workers."""
+def dask(folder, workers=2):
+    """Have a scheduler of Dask, and ``workers`` of four threads each."""
     with _other_host() as (host, here):
         port = _free_port()
         address = f"tcp://{here}:{port}"
@@ -166,10 +178,11 @@ def dask(folder):
         engine = Engine(
             {"BACKEND": "atp.executors.Dask", "ADDRESS": address, "SLOTS": SLOTS},
             head=[*command, *head, "--no-dashboard"],
-            workers=[host.there([*command, *worker])] * 2,
+            workers=[host.there([*command, *worker])] * workers,
             host=host,
             folder=folder,
         )
+        engine.worker = host.there([*command, *worker])
         with _running(engine, here, port):
             yield engine
 

@@ -93,7 +93,7 @@ def test_many_short_attempts_survive_kills_of_the_dispatcher(follows, record):
 
 
 def test_second_run_of_a_ticket_is_refused(follows, record):
-    """An engine that has lost a worker runs its tasks again by itself."""
+    """An engine that has lost a worker runs its tasks again."""
     daemon = follows()
     instance = types.beats.enqueue(path=str(record), seconds=3.0)
     record.wait_for("start")
@@ -105,14 +105,18 @@ def test_second_run_of_a_ticket_is_refused(follows, record):
     assert len(record.lines("start")) == 1
 
 
-def refused(ticket):
-    """Return what the stub raises for a ticket, in a process of its own."""
+def refused(ticket, **environment):
+    """Return what the stub raises for a ticket, in a separate process."""
     source = f"from atp.executors import stub; stub.run({ticket!r})"
     command = [sys.executable, "-c", source]
-    done = subprocess.run(
-        command, env=child_environment(), capture_output=True, text=True, check=False
-    )
+    own = child_environment(**environment)
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
     return done.stderr
+
+
+def test_host_that_cannot_load_the_project_says_why():
+    said = refused("ticket", DJANGO_SETTINGS_MODULE="no_such.settings")
+    assert "cannot load the project: ModuleNotFoundError: No module named 'no_such'" in said
 
 
 def test_attempt_dies_when_its_daemon_is_silent(follows, record):
@@ -123,7 +127,7 @@ def test_attempt_dies_when_its_daemon_is_silent(follows, record):
     [line] = record.wait_for("start")
     [follower] = daemon.named("atpd-follower")
     os.kill(follower, signal.SIGSTOP)
-    longest = patience.scaled(limits)["KILL_AFTER"] + ASK_EVERY + 5
+    longest = patience.scaled(limits)["KILL_AFTER"] + (ASK_EVERY + 5) * patience.factor()
     wait_for(lambda: not is_alive(line["pid"]), longest)
     os.kill(follower, signal.SIGCONT)
     record.wait_for("start", 2)

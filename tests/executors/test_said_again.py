@@ -1,4 +1,4 @@
-"""What an attempt elsewhere says while the link to its daemon is cut is told later, or counted."""
+"""What an attempt says while the link to its daemon is cut is said again, or counted as lost."""
 
 import socket
 
@@ -35,7 +35,7 @@ class Server:
         wait_for(lambda: [*client.wire.receive(), client.wire.is_open][-1])
 
     def said(self, count):
-        """Return the next messages of the attempt, so many."""
+        """Return the next messages of the attempt, ``count`` of them."""
         found = []
 
         def has_all():
@@ -83,6 +83,19 @@ def test_what_was_not_heard_is_said_again_after_a_cut(server, client):
     assert [(each.number, each.message.text) for each in server.said(3)] == [
         (number, f"message {number}") for number in (2, 3, 4)
     ]
+
+
+def test_messages_beyond_the_longest_queue_are_dropped_and_counted(server, client):
+    """The oldest are dropped, so their numbers are missing before those that arrive."""
+    job, more = client.jobs[KEY], 5
+    client.cut()
+    for number in range(1, keeper.MOST_SAID_AGAIN + more + 1):
+        client.pass_on(job, said(number).message)
+    client.turn()
+    server.accept(client)
+    found = server.said(keeper.MOST_SAID_AGAIN)
+    daemons = Job(None, None, None)
+    assert sum(daemons.hear(each.number) or 0 for each in found) == more
 
 
 def test_daemon_counts_what_was_lost_and_hears_nothing_twice():

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from atp.models import Instance
-from atp.states import State
+from atp.models import Instance, LogRecord
+from atp.states import Event, State
 from tests.helpers import DEADLINE, wait_for
 
 END = {"successUri": "/success", "failedUri": "/failed"}
@@ -77,6 +77,9 @@ def test_progress_is_told_until_the_job_has_ended(daemon, receiver, ogc):
     ogc.delete(job)
     path, document = wait_for(lambda: receiver.received[-1:] and receiver.received[1:])[-1]
     assert (path, document["status"]) == ("/failed", "dismissed")
+    deferred = LogRecord.objects.filter(kind=Event.DEFER, instance__type__identifier="atp.progress")
+    wait_for(deferred.exists)
+    assert not daemon.facts("retried"), "it is planned that it looks again: no warning"
 
 
 def test_subscriber_that_cannot_be_called_back_is_refused(receiver, ogc, types):
@@ -93,6 +96,7 @@ def test_subscriber_that_cannot_be_called_back_is_refused(receiver, ogc, types):
 def test_service_that_allows_no_host_says_so(ogc, types):
     answer = ogc.execute("ogc.echo", {"inputs": {}, "subscriber": {"successUri": "https://x.org"}})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "subscriber")
+    assert not Instance.objects.exists()
 
 
 @pytest.mark.long

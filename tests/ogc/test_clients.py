@@ -11,7 +11,7 @@ from tests.conformance.fetching import ROOT, interpreter, make_environment
 RELIEF = {"height": 1.5, "day": "2030-02-01", "tiles": [8]}
 # What a client gets that names the outputs that it wants. One of them cannot read plain text.
 CHOSEN = {"height": 1.5}
-PROCESSES = ["ogc.echo", "ogc.relief"]
+PROCESSES = ["ogc.echo", "ogc.files", "ogc.relief", "ogc.tidy"]
 # Installing the clients takes a minute.
 pytestmark = pytest.mark.timeout(900)
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from atp import queue
+from atp import checks, queue
 from atp.models import Instance
 from atp.ogc import documents
 from atp.states import Reason, State
@@ -81,7 +81,9 @@ def test_dismissed_job_stays_and_an_ended_one_is_removed(ogc, job):
     assert ogc.delete(job).json()["status"] == "dismissed"
     assert ogc.get(job).json()["status"] == "dismissed"
     assert ogc.get(f"{job}/results").status_code == 410
-    assert ogc.delete(job).json()["status"] == "dismissed"
+    removed = ogc.delete(job).json()
+    assert removed["status"] == "dismissed"
+    assert "removed" in removed["message"]
     gone = ogc.get(job)
     assert (gone.status_code, gone.json()["type"].rpartition("/")[2]) == (404, "no-such-job")
 
@@ -133,6 +135,23 @@ def test_results_have_the_outputs_that_the_execution_asked_for(ogc, types, atp):
     found = results_of(ogc, atp, outputs=outputs).json()
     assert (list(found), found["height"]) == (["height", "day"], 1.5)
     assert found["day"]["href"].endswith("/results/day")
+
+
+def test_files_have_names_of_their_own(ogc, types, atp):
+    job = ogc.execute("ogc.files", {"inputs": {}}).headers["Location"]
+    [run] = atp.drain()
+    assert run.state == State.FINISHED, run.log
+    found = ogc.get(f"{job}/results").json()
+    links = {name: each["href"] for name, each in found.items() if isinstance(each, dict)}
+    contents = {name: b"".join(ogc.get(href)) for name, href in links.items()}
+    assert contents == {
+        "map": b"png",
+        "map.json": b"{}",
+        "deep/a b.txt": b"first",
+        "deep/a b.txt-2": b"second",
+        "height-2": b"a field",
+    }
+    assert found["height"] == 1.5
 
 
 def test_one_output_is_raw_if_the_execution_asked_for_that(ogc, types, atp):
@@ -194,6 +213,18 @@ def test_project_gives_the_lanes(types, settings, db):
     job = anybody.execute("ogc.relief", {"inputs": BOX}).headers["Location"]
     assert anybody.get(job).status_code == 200
     assert Instance.objects.get().collection == "public"
+
+
+@pytest.mark.parametrize("path", ["lane", "no.such.module", "tests.ogc.test_jobs.BOX"])
+def test_wrong_rule_of_lanes_is_named_by_a_check(settings, path):
+    settings.ATP = {**settings.ATP, "OGC_LANE": path}
+    [found] = checks.check_lanes(None)
+    assert (found.id, f"ATP['OGC_LANE']: {path!r}" in found.msg) == ("atp.E023", True)
+
+
+def test_right_rule_of_lanes_passes_the_check(settings):
+    settings.ATP = {**settings.ATP, "OGC_LANE": f"{__name__}.lane_of_all"}
+    assert checks.check_lanes(None) == []
 
 
 @pytest.mark.parametrize("job", ["x", "12345678-1234-1234-1234-123456789012"])
@@ -266,12 +297,89 @@ class TestList:
             ("datetime=2030-01-02T00:00:00Z/2030-01-01T00:00:00Z", "datetime"),
             ("datetime=tomorrow", "datetime"),
             ("minDuration=-1", "minDuration"),
+            ("limit=%00", "limit"),
+            ("status=%00", "status"),
+            ("datetime=%00", "datetime"),
+            ("%00=x", "\x00"),
         ],
     )
     def test_parameter_that_is_not_possible_is_named(self, ogc, types, query, field):
         answer = ogc.get(f"jobs?{query}")
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"jobs?limit={'9' * 5000}",
+        f"processes?limit={'9' * 5000}",
+        "processes?after=%00",
+        "jobs?processID=%00,ogc.echo",
+        f"jobs?minDuration={'9' * 5000}",
+        f"jobs?maxDuration={'9' * 5000}",
+        "jobs?datetime=0001-01-01T00:00:00Z",
+        "jobs?datetime=0001-01-01T00:00:00%2B14:00/..",
+        "jobs?datetime=9999-12-31T23:59:59-14:00/..",
+        "jobs?datetime=../9999-12-31T23:59:59-14:00",
+        "jobs?datetime=../0001-01-01T00:00:00%2B14:00",
+        "jobs?datetime=0001-01-01T00:00:00Z/9999-12-31T23:59:59Z",
+    ],
+)
+def test_extreme_parameter_is_possible(ogc, operator, job, path):
+    assert [client.get(path).status_code for client in (ogc, operator)] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "jobs/%00",
+        "processes/%00",
+        "{job}/results/%00",
+        "{job}/results?outputs=%00",
+        "jobs?after=%00",
+    ],
+)
+def test_names_with_odd_characters_are_refused(ogc, job, atp, path):
+    atp.drain()
+    assert ogc.get(path.format(job=job)).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("wish", [f"wait={'9' * 5000}", "wait=\x00", "wait=٣", "wait", "=", ";;"])
+def test_odd_preference_starts_a_job(ogc, types, wish):
+    ogc.client.defaults["wsgi.multithread"] = False  # such a server does not wait
+    assert ogc.execute("ogc.relief", {"inputs": BOX}, Prefer=wish).status_code == 201
+
+
+@pytest.mark.parametrize("outputs", [["height"], "height", 5])
+def test_outputs_that_are_no_object_are_refused(ogc, types, outputs):
+    answer = ogc.execute("ogc.relief", {"inputs": BOX, "outputs": outputs})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "outputs")
+    assert not Instance.objects.exists()
+
+
+def test_text_with_nul_is_taken_or_refused(ogc, types):
+    odd = "a\x00b"
+    bodies = [{"inputs": {"text": odd}}, {"inputs": {odd: 1}}, {"inputs": {}, "outputs": {odd: {}}}]
+    answers = [ogc.execute("ogc.echo", body, Prefer="respond-async") for body in bodies]
+    assert [each.status_code for each in answers] == [201, 400, 400]
+
+
+def test_page_of_an_operator_may_be_short_and_have_a_next(ogc, operator, types, monkeypatch):
+    """A search through a long queue stops, and the next page goes on with it."""
+    first = ogc.execute("ogc.relief", {"inputs": BOX}).json()["jobID"]
+    queue.declared("ogc.private").enqueue_many([{}] * 5)
+    last = ogc.execute("ogc.relief", {"inputs": BOX}).json()["jobID"]
+    monkeypatch.setattr("atp.reports.paging._FIRST_PORTION", 2)
+    monkeypatch.setattr("atp.reports.paging._LONGEST", 0)
+    found, address = [], "jobs"
+    while address:
+        page = operator.get(address).json()
+        found.append([each["jobID"] for each in page["jobs"]])
+        address = next((each["href"] for each in page["links"] if each["rel"] == "next"), None)
+    assert found[0] == [last]
+    assert [] in found
+    assert [job for jobs in found for job in jobs] == [last, first]
 
 
 def test_cancelled_by_an_operator_counts_as_dismissed(ogc, job):

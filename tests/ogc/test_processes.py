@@ -51,7 +51,7 @@ def test_public_types_alone_are_listed_by_pages(anybody):
         page = anybody.get(address).json()
         listed += [each["id"] for each in page["processes"]]
         address = next((each["href"] for each in page["links"] if each["rel"] == "next"), None)
-    own = ["ogc.echo", "ogc.relief"]
+    own = ["ogc.echo", "ogc.files", "ogc.relief", "ogc.tidy"]
     of_demo = ["terrain.flow", "terrain.hillshade", "terrain.statistics"]
     assert listed == [*own, *of_demo]
 
@@ -89,6 +89,7 @@ def test_unknown_process_is_told_with_the_near_one(anybody):
         assert answer.status_code == 404
         assert answer.json()["type"].endswith("/1.0/no-such-process")
         assert hint in answer.json()["detail"]
+        assert "?." not in answer.json()["detail"]
 
 
 def test_openapi_document_has_every_process(anybody):

@@ -36,11 +36,13 @@ def test_failure_of_a_process_that_is_waited_for_is_told(runs, ogc):
     assert "it was told to fail" in answer.json()["detail"]
 
 
-def test_running_job_that_is_dismissed_is_dismissed_at_once_and_again(runs, ogc):
-    job = ogc.execute("ogc.echo", {"inputs": {"pause": 60}}, Prefer="respond-async")
+def test_running_job_that_is_dismissed_is_dismissed_at_once_and_again(runs, ogc, flag):
+    """It cleans up until the flag is there, as DELETE would remove a job that has ended."""
+    job = ogc.execute("ogc.tidy", {"inputs": {"flag": str(flag)}}, Prefer="respond-async")
     address = job.headers["Location"]
     wait_for(lambda: ogc.get(address).json()["status"] == "running")
     assert ogc.get(address).json()["message"] == "halfway"
     assert [ogc.delete(address).json()["status"] for _ in range(2)] == ["dismissed"] * 2
+    flag.touch()
     wait_for(lambda: ogc.get(address).json().get("finished"))
     assert ogc.get(address).json()["status"] == "dismissed"

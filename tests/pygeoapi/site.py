@@ -54,6 +54,19 @@ class Patient(BaseProcessor):
             time.sleep(0.05)
         return "application/json", {"found": data["flag"]}
 """
+# A process that returns a text in the encoding of its media type.
+PROCESSES += """
+
+class Typewriter(BaseProcessor):
+    def __init__(self, processor_def):
+        super().__init__(processor_def, METADATA | {"id": "typewriter"})
+
+    def execute(self, data, outputs=None):
+        media_type, _, charset = data["type"].partition("; charset=")
+        if charset:
+            return data["type"], data["text"].encode(charset)
+        return data["type"], {"text": data["text"]}
+"""
 CONFIG = """
 server:
     bind: {{host: 127.0.0.1, port: {port}}}
@@ -84,6 +97,9 @@ resources:
     patient:
         type: process
         processor: {{name: processes_of_tests.Patient}}
+    typewriter:
+        type: process
+        processor: {{name: processes_of_tests.Typewriter}}
 """
 
 

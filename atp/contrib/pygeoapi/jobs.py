@@ -1,9 +1,10 @@
-"""The jobs of pygeoapi's processes: how they are enqueued, found, told and removed."""
+"""The jobs of pygeoapi's processes: how they are enqueued, found, described and removed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ... import outside, queue
@@ -17,7 +18,7 @@ from ...exceptions import (
     WaitInTransaction,
     WaitTimeout,
 )
-from ...models import Instance, LogRecord, Response, Type
+from ...models import Instance, Response, Type
 from ...ogc import documents
 from .tasks import JSON, PREFIX, callback, type_of
 
@@ -86,9 +87,14 @@ def result(job: Instance) -> tuple[str, Any] | None:
         return None
     body = response.body or b""
     if response.content_type == JSON:
-        return JSON, json.loads(body)
-    is_text = response.content_type.startswith("text/")
-    return response.content_type, body.decode() if is_text else body
+        try:
+            return JSON, json.loads(body)
+        except ValueError:  # the process returned text that is not JSON
+            return JSON, body.decode(errors="replace")
+    if response.content_type.startswith("text/"):
+        with suppress(UnicodeDecodeError):  # text in another encoding stays as it is
+            return response.content_type, body.decode()
+    return response.content_type, body
 
 
 def page(status: str | None, limit: int | None, offset: int) -> dict[str, Any]:
@@ -114,17 +120,16 @@ def _documents(jobs: Sequence[Instance]) -> list[dict[str, Any]]:
     media_types = dict(responses.values_list("pk", "content_type"))
     found = []
     for job in jobs:
-        log = LogRecord.objects.using(settings.DATABASE).of_instance(job)
-        last = log.last() if job.is_terminal and job.reason else None
-        told = documents.status_info(job, _no_address, causes.get(job.pk), last)
+        last = documents.last_transition(job) if job.is_terminal and job.reason else None
+        status = documents.status_info(job, _no_address, causes.get(job.pk), last)
         found.append(
-            {name: told[name] for name in ("status", "message", "progress")}
-            | {name: told.get(name) for name in _TIMES}
+            {name: status[name] for name in ("status", "message", "progress")}
+            | {name: status.get(name) for name in _TIMES}
             | {
                 "identifier": str(job.uuid),
                 "process_id": job.type.identifier.removeprefix(PREFIX),
                 # pygeoapi sorts by it, so that it cannot be None.
-                "started": told.get("started") or told["created"],
+                "started": status.get("started") or status["created"],
                 "mimetype": media_types.get(job.pk) or JSON,
                 "location": None,
             }

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any, TypeVar
 
 import django
 from django.apps import apps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import close_old_connections
 from pygeoapi.process.base import (
     JobNotFoundError,
     JobResultNotFoundError,
     ProcessorExecuteError,
 )
 from pygeoapi.process.manager.base import BaseManager
-from pygeoapi.util import JobStatus, ProcessExecutionMode, RequestedProcessExecutionMode
+from pygeoapi.util import (
+    JobStatus,
+    ProcessExecutionMode,
+    RequestedProcessExecutionMode,
+    is_request_allowed,
+)
 
 # How long a synchronous execution waits for its result, in seconds.
 WAIT = 60.0
+# How long the answer to a synchronous execution waits for a server of its client, in seconds.
+LONGEST_CALL = 10.0
 JSON = "application/json"
 # The code of a request, or of a job, that has failed.
 INVALID = "InvalidParameterValue"
+_VARIABLE = "DJANGO_SETTINGS_MODULE"
+LOGGER = logging.getLogger(__name__)
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def renewing_connections(method: Method) -> Method:
+    """Close connections to databases that are broken or too old, before and after a call.
+
+    Django does this for its own requests only.
+    """
+
+    @wraps(method)
+    def renewing(*args: Any, **kwargs: Any) -> Any:
+        close_old_connections()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return renewing  # type: ignore[return-value]
 
 
 class RequestRefused(ProcessorExecuteError):
@@ -47,13 +82,30 @@ class Manager(BaseManager):
         self.is_async = True
         self.supports_subscribing = True
         if not apps.ready:
-            if self.connection:
-                os.environ.setdefault("DJANGO_SETTINGS_MODULE", str(self.connection))
+            if self.connection and not os.environ.get(_VARIABLE):
+                os.environ[_VARIABLE] = str(self.connection)
+            if not settings.configured:
+                self._check_connection()
             django.setup()
-        from . import jobs  # its models need Django to be set up
+        from . import jobs, tasks  # their models need Django to be set up
 
         self._jobs = jobs
+        tasks.declare(self.processes)
 
+    def _check_connection(self) -> None:
+        """Raise ImproperlyConfigured if there is no settings module, such as without PYTHONPATH."""
+        name = os.environ.get(_VARIABLE, "")
+        try:
+            is_there = bool(name) and find_spec(name) is not None
+        except ModuleNotFoundError:  # its package
+            is_there = False
+        if not is_there:
+            raise ImproperlyConfigured(
+                f"The configuration of pygeoapi, server.manager.connection: there is no settings "
+                f"module {name!r}. PYTHONPATH must have the folder of the Django project."
+            )
+
+    @renewing_connections
     def execute_process(
         self,
         process_id: str,
@@ -80,8 +132,9 @@ class Manager(BaseManager):
         if _is_async(self.processor, execution_mode):
             job = self._enqueue(process_id, inputs, addresses)
             return self._accepted(job)
+        self._check(addresses)
         job = self._enqueue(process_id, inputs)
-        self._send_in_progress_notification(subscriber)
+        self._call(self._send_in_progress_notification, subscriber)
         if not self._jobs.wait(job, WAIT):
             if addresses:
                 self._jobs.call_back(job, addresses)
@@ -103,16 +156,43 @@ class Manager(BaseManager):
         return str(job.uuid), JSON, None, JobStatus.accepted, headers
 
     def _answer(self, job: Any, subscriber: Any) -> tuple[str, Any, JobStatus]:
-        """Return media type, outputs and status of a job that has ended, and call the client."""
+        """Return media type, outputs and status of an ended job, and call the client's server."""
         document = self._jobs.document(job)
         if document["status"] == JobStatus.successful.value:
             media_type, outputs = self._jobs.result(job) or (JSON, None)
-            self._send_success_notification(subscriber, outputs=outputs)
+            self._call(self._send_success_notification, subscriber, outputs)
             return media_type, outputs, JobStatus.successful
-        self._send_failed_notification(subscriber)
+        self._call(self._send_failed_notification, subscriber)
         text = f"Error executing process: {document['message']}"
         return JSON, {"type": INVALID, "code": INVALID, "description": text}, JobStatus.failed
 
+    def _check(self, addresses: dict[str, str] | None) -> None:
+        """Raise RequestRefused if pygeoapi's own rules forbid to call one of these addresses."""
+        for address in filter(None, (addresses or {}).values()):
+            try:
+                allowed = is_request_allowed(address, self.processor.allow_internal_requests)
+            except OSError:  # its name has no address at the moment
+                continue
+            except (ValueError, TypeError):  # it is not an address
+                allowed = False
+            if not allowed:
+                raise RequestRefused(user_msg=f"The address {address!r} cannot be called.")
+
+    def _call(self, send: Callable[..., None], subscriber: Any, *outputs: Any) -> None:
+        """Call a server of the client. The job has its result even if that server is dead."""
+
+        def call() -> None:
+            try:
+                send(subscriber, *outputs)
+            except Exception as error:
+                LOGGER.warning("The server of a client was not called: %s", error)
+
+        if subscriber:
+            thread = Thread(target=call, daemon=True)
+            thread.start()
+            thread.join(LONGEST_CALL)
+
+    @renewing_connections
     def get_jobs(
         self, status: Any = None, limit: int | None = None, offset: int | None = None
     ) -> dict[str, Any]:
@@ -122,10 +202,12 @@ class Manager(BaseManager):
         """
         return self._jobs.page(getattr(status, "value", status), limit, offset or 0)
 
+    @renewing_connections
     def get_job(self, job_id: str) -> dict[str, Any]:
         """Return a job. Raises JobNotFoundError."""
         return self._jobs.document(self._find(job_id))
 
+    @renewing_connections
     def get_job_result(self, job_id: str) -> tuple[str, Any]:
         """Return media type and outputs of a job that was successful.
 
@@ -136,6 +218,7 @@ class Manager(BaseManager):
             raise JobResultNotFoundError
         return found
 
+    @renewing_connections
     def delete_job(self, job_id: str) -> bool:
         """Cancel a job that has not ended, and remove one that has. Raises JobNotFoundError."""
         self._jobs.delete(self._find(job_id))

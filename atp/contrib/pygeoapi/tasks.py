@@ -1,8 +1,10 @@
-"""A Type for each process of pygeoapi, and the Type that calls back the server of a client."""
+"""A Type for each process of pygeoapi, and the Type that calls a client's server back."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -11,10 +13,12 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ... import outside, queue
 from ...authoring.context import Output
+from ...authoring.parameters import TypeParameters
 from ...authoring.task_type import TaskType, task_type
-from ...exceptions import Defer, Fatal, Retry, UnknownInstance
+from ...exceptions import Defer, Fatal, InvalidType, Retry, UnknownInstance
 from ...operations.registry import registry
 from ...states import State
+from ...text import did_you_mean
 
 # The Type of a process has the process's identifier after this.
 PREFIX = "pygeoapi."
@@ -25,12 +29,37 @@ _INVALID = "pygeoapi.process.base.ProcessorExecuteError"
 LOOK_EVERY = 10.0
 
 
+# The key with the options of the Type in the configuration of a process.
+OPTIONS = "atp"
+# The parameters of a Type that a configuration cannot set.
+_NOT_OPTIONS = ("public", "serializer")
+
+
+def declare(processes: Mapping[str, Any]) -> None:
+    """Declare the Types of processes, by their configurations. Raises ImproperlyConfigured."""
+    for process, configured in processes.items():
+        identifier = PREFIX + process
+        if identifier in registry:
+            continue
+        place = f"The configuration of pygeoapi, resources.{process}"
+        options = configured.get(OPTIONS) or {}
+        if not isinstance(options, dict):
+            raise ImproperlyConfigured(f"{place}.{OPTIONS} must have options by name.")
+        known = sorted({*TypeParameters.__annotations__} - {*_NOT_OPTIONS})
+        for name in options:
+            if name not in known:
+                raise ImproperlyConfigured(
+                    f"{place}.{OPTIONS}: there is no option {name!r}.{did_you_mean(name, known)}"
+                )
+        try:
+            task_type(identifier, **{"fatal_on": (_INVALID,), **options})(run)
+        except (InvalidType, TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"{place}: {error}") from error
+
+
 def type_of(process: str) -> TaskType[Any, Any]:
-    """Return the Type of a process, and declare it at the first call."""
-    identifier = PREFIX + process
-    if identifier in registry:
-        return registry.get(identifier)  # type: ignore[return-value]
-    return task_type(identifier, fatal_on=(_INVALID,))(run)
+    """Return the Type of a process that is declared."""
+    return registry.get(PREFIX + process)  # type: ignore[return-value]
 
 
 def run(
@@ -42,12 +71,13 @@ def run(
     response: str = "raw",
     in_progress: str = "",
 ) -> Output:
-    """Run a process as the configuration of this daemon has it.
+    """Run a process as this daemon's configuration says.
 
-    ``outputs`` and ``response`` are those of the body of the execution. The address
-    ``in_progress`` is told once that the process runs.
+    ``outputs`` and ``response`` come from the body of the execution. The address ``in_progress``
+    gets one request when the process starts.
     """
-    from pygeoapi.util import to_json
+    # Its function to_json() would store "<" as "&lt;".
+    from pygeoapi.util import json_serial
 
     processor = _processor(process)
     processor.set_job_id(str(context.uuid))
@@ -60,7 +90,7 @@ def run(
     if response == "document":
         found = {"outputs": [found]}
     if not isinstance(found, (str, bytes)):
-        found = to_json(found)
+        found = json.dumps(found, default=json_serial, separators=(",", ":"))
     return Output(found.encode() if isinstance(found, str) else found, content_type)
 
 
@@ -141,12 +171,11 @@ def _declare_all() -> None:
         return
     try:
         with open(path, encoding="utf-8") as file:
-            # Without pygeoapi, which takes much memory; only the names matter here.
+            # Without pygeoapi, which takes much memory. Only names and options matter here.
             config = yaml.safe_load(file)
     except (OSError, yaml.YAMLError) as error:
         raise ImproperlyConfigured(f"{_VARIABLE}: {path} cannot be read: {error}") from error
-    for process in _processes(config):
-        type_of(process)
+    declare(_processes(config))
 
 
 _declare_all()

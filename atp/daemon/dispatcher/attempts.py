@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 class Attempts:
     """The attempts that this daemon holds, and the operations on them.
 
-    ``processes`` is the most workers at work. If the daemon is quiet or stops, ``stopping`` is
+    ``processes`` is the most workers at work, and ``places`` is how many attempts the loops have
+    room for. If the daemon is quiet or stops, ``stopping`` is
     the reason why it starts nothing, else "". ``undecided`` are the transactional attempts, by
     key, whose worker died, and of which it is not known yet whether the worker has committed
     the end.
     """
 
-    def __init__(self, core: "Core", processes: int = 1) -> None:
+    def __init__(self, core: "Core", processes: int = 1, places: int = 0) -> None:
         self._core = core
         self._pool: Pool = core.pool
         self._pool.single = core.downstreams.names
@@ -53,7 +54,7 @@ class Attempts:
         self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
         self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
         self.stacks = Stacks(core, self)
-        self.usage = UsageMeter(core.pool, core.identity, processes)
+        self.usage = UsageMeter(core.pool, core.identity, processes + places)
         self.stopping = ""
         self.undecided: dict[Key, Attempt] = {}
 
@@ -142,9 +143,14 @@ class Attempts:
         for link in self._pool.links.values():
             self.hand_back(self._pool.unstarted(link), why)
 
+    def hand_back_unplaceable(self) -> None:
+        """Release the Tasks that wait for a place while their engine is away."""
+        if self._core.capacity.error:
+            self.hand_back_waiting(messages.engine_away())
+
     def hand_back_waiting(self, why: str) -> None:
         """Release the Tasks that are assigned to no worker."""
-        if self._pool.waiting:
+        if self._pool.count_waiting():
             self.hand_back(self._pool.take_all_waiting(), why)
 
     # Answers of the database
@@ -232,6 +238,11 @@ class Attempts:
                 "instance": None,
                 "since": None,
             }
+            if link.loop is not None:
+                facts["loop"] = link.loop.number
+                blocked_by = link.loop.blocked_by
+                if blocked_by is not None and blocked_by.slot == slot:
+                    facts["blocks"] = round(uptime() - blocked_by.since, 3)
             if link.is_paused:
                 facts["paused"] = True
             if link.running is not None:
@@ -298,6 +309,12 @@ class Ending:
         for attempt in list(self._pool.attempts()):
             self._ask(attempt.key, event, why, STOP_GRACE)
 
+    def ask_unbegun(self, why: str) -> None:
+        """Have a follower hand back the attempts that its engine has not begun on any host."""
+        for link in self._pool.links.values():
+            if link.first is not None and not link.host:
+                self._ask(link.first.key, Event.RELEASE, why, settings.RELEASE_GRACE)
+
     def _ask(self, key: Key, event: Event, why: str, grace: float) -> None:
         waiting = self._pool.take_waiting(key)
         if waiting is not None:
@@ -310,7 +327,8 @@ class Ending:
             self._page.ask(link.slot, *key)
         if attempt.ask not in (event, Event.FAIL):  # no later ask replaces a cancel
             attempt.ask, attempt.why = event, why
-            if event == Event.FAIL:
+            # In a loop only this ends an attempt that does not ask.
+            if event == Event.FAIL or link.loop is not None:
                 self._tell(Interrupt(link.slot, link.pid, key))
         at = uptime() + grace
         self._kills[key] = min(self._kills.get(key, at), at)
@@ -436,8 +454,10 @@ class Pausing:
         if attempt is None or attempt.started is None or attempt.ask:
             return
         wanted = request == PAUSE
-        if wanted and registry.is_transactional(attempt.type):
-            return  # the asker does not know the Type: a pause would keep the transaction open
+        if wanted and (registry.is_transactional(attempt.type) or link.loop is not None):
+            # The asker does not know the Type: a pause would keep the transaction open, or there
+            # is nothing that could pause.
+            return
         if attempt.pause is not None:
             attempt.pause.is_wanted = wanted
         elif wanted and registry.is_stoppable(attempt.type):
@@ -507,7 +527,7 @@ class Pausing:
 
     def turn(self) -> None:
         """Adjust the number of workers, and let paused attempts go on; called at every turn."""
-        links = self._pool.links.values()
+        links = self._pool.processes.links.values()
         paused = [link for link in links if link.is_paused]
         for link in paused:
             if link.running.ask and link.running.pause.is_frozen:
@@ -522,7 +542,7 @@ class Pausing:
 
     def _want_spare(self, paused: int) -> None:
         # The supervisor must not replace a worker that makes room.
-        leaving = sum(link.is_leaving for link in self._pool.links.values())
+        leaving = sum(link.is_leaving for link in self._pool.processes.links.values())
         count = max(0, min(paused, self._places) - leaving)
         if count != self._spare:
             self._spare = count
@@ -530,7 +550,7 @@ class Pausing:
 
     def _let_go_on(self, paused: Collection[WorkerLink]) -> None:
         """Let the attempts that have been paused longest go on; free workers make room for them."""
-        at_work = len(self._pool.links) - len(paused)
+        at_work = len(self._pool.processes.links) - len(paused)
         ready = [link for link in paused if link.running.pause.wants_to_go]
         ready.sort(key=lambda link: link.running.pause.since)
         places = max(0, self._places - at_work)
@@ -541,7 +561,7 @@ class Pausing:
 
     def _make_room(self) -> None:
         """Dismiss one worker that has nothing to do, unless another one is leaving already."""
-        links = self._pool.links.values()
+        links = self._pool.processes.links.values()
         if not any(link.is_leaving for link in links):
             # One that is not ready yet has least to lose.
             unneeded = [link for link in links if link.is_free or link.is_starting]

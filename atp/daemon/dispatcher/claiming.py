@@ -16,7 +16,7 @@ from ..processes import uptime
 from .attempts import Attempts
 from .lease import Identity
 from .maintenance import Jobs
-from .pool import Pool
+from .pool import Pool, Room
 from .recording import BATCH
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Caution:
 # Claiming: deciding when to claim Tasks, and how many.
 
 CLAIMING = "claiming"
+NO_ROOM = (Room(0, 0), Room(0, 0))
 # The pause after a claim that found nothing, in seconds; it doubles each time.
 FIRST_WAIT = 0.01
 
@@ -83,10 +84,10 @@ class Claiming:
             return
         if uptime() >= self._jobs_first_at and not self._did_job and self._job():
             return
-        wanted = self._wanted() if claims and self._identity.leased else 0
-        if wanted and self._identity.types and self._is_time():
+        rooms = self._rooms() if claims and self._identity.leased else NO_ROOM
+        if any(room.limit for room in rooms) and self._identity.types and self._is_time():
             self._did_job = False
-            self._claim(wanted)
+            self._claim(*rooms)
         else:
             self._job()
 
@@ -97,25 +98,31 @@ class Claiming:
             self._jobs_first_at = _after_a_rest()
         return self._did_job
 
-    def _wanted(self) -> int:
+    def _rooms(self) -> tuple[Room, Room]:
+        """Return how many Tasks the processes and the loops want."""
         if not self._pool.is_low():
-            return 0
-        return self._pool.wanted(behind=max(0, self._core.unrecorded.pending - BATCH))
+            return NO_ROOM
+        processes, loops = self._pool.room(behind=max(0, self._core.unrecorded.pending - BATCH))
+        bounded = self._core.capacity.bounded
+        return Room(bounded(processes.limit), bounded(processes.free)), loops
 
     def _is_time(self) -> bool:
         """Tell whether a worker has become free, or a Task is due or may be due."""
         freed = self._queue.take_freed()
         return freed or self._queue.is_due or self._queue.more_waits
 
-    def _claim(self, wanted: int) -> None:
+    def _claim(self, processes: Room, loops: Room) -> None:
         core, queue = self._core, self._queue
         daemon, types = self._identity.holder, core.misfits.claimable(self._identity.types)
         types = core.downstreams.claimable(types)
         put_backs, calls = queue.put_backs, queue.calls
-        free, began = self._pool.free(), uptime()
+        began = uptime()
         if self.found_nothing():
             # Claim one Task, which starts at once; the next claim takes those that came with it.
-            wanted = 1
+            processes, loops = (
+                room._replace(limit=min(1, room.limit)) for room in (processes, loops)
+            )
+        wanted = max(processes.limit, loops.limit)
         queue.forget_empty()
         if queue.is_due:
             queue.due_at = None
@@ -127,7 +134,7 @@ class Claiming:
             claims = core.store.claims
             return claims.claim(daemon, types, limit, free=free, careful=careful, memory=memory)
 
-        claim_all = core.capacity.claims(types, wanted, free, core.memory, claim_of)
+        claim_all = core.capacity.claims(types, processes, loops, core.memory, claim_of)
 
         def claim() -> tuple[list[Attempt], int]:
             claimed = claim_all()
@@ -178,7 +185,7 @@ class Claiming:
 
     def handed(self, task: Attempt) -> None:
         """Take a Task that an enqueue has handed to this daemon, which was idle then."""
-        has_free = self._pool.has_free()
+        has_free = self._pool.has_free(task)
         self._take([task])
         if not has_free and not self._attempts.stopping:
             # Hand this Task back, since other daemons may be idle; keep the claimed ones. It may
@@ -202,7 +209,8 @@ class Claiming:
 
     def is_idle(self) -> bool:
         """Tell whether a worker would start a new Task at once."""
-        return self.found_nothing() and self._pool.has_free() and not self._attempts.stopping
+        has_room = self._pool.has_free() and self._core.capacity.has_room
+        return self.found_nothing() and has_room and not self._attempts.stopping
 
 
 def _after_a_rest() -> float:

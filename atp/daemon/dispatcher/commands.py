@@ -202,6 +202,8 @@ class DaemonCommands:
         """Start no more tasks, and hand back the unstarted ones."""
         self._attempts.stopping = why
         self._attempts.hand_back_unstarted(why)
+        if EXECUTOR in self._core.identity.labels:
+            self._attempts.ending.ask_unbegun(why)
 
     def _resume(self) -> None:
         log.resumed()

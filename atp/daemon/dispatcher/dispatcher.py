@@ -18,7 +18,7 @@ from ..processes import uptime
 from ..protocol import Channel, Closed, Inherited, Predecessor
 from . import commands, jobs
 from .attempts import Attempts
-from .capacity import Capacity
+from .capacity import Capacity, EngineCapacity
 from .claiming import Claiming, HandOver, Wakeups
 from .commands import DONE, ORPHANED, DaemonCommands, Stopping
 from .core import Core
@@ -69,16 +69,21 @@ class Dispatcher:
         """Make the parts of the dispatcher. Call this after the fork, since it starts threads."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
         as_stores_expect()
-        processes.allow_descriptors(6 * self._options.processes + 64)
+        loops, places = self._options.loop_sizes(registry)
+        processes.allow_descriptors(6 * self._options.processes + 4 * loops * places + 64)
         identity, store = self._identity, get_store()
-        pool = Pool(filter(registry.is_transactional, identity.types))
+        concurrency = self._options.concurrency(registry)
+        pool = Pool(filter(registry.is_transactional, identity.types), concurrency)
+        costs = self._options.costs(registry)
         self._core = core = Core(
             store=store,
             identity=identity,
             page=self._inherited.page,
             tell=self._supervisor.tell,
             pool=pool,
-            capacity=Capacity(self._options.capacity, self._options.costs(registry), pool),
+            capacity=EngineCapacity(costs, pool)
+            if self._options.executor
+            else Capacity(self._options.capacity, costs, pool),
             # A daemon that drains leaves no Type to others.
             misfits=Misfits(leaves=not self._options.drain),
         )
@@ -89,7 +94,7 @@ class Dispatcher:
         ]
         self._wakeups = Wakeups(store, self._ring, self._wake)
         self._hand_over = HandOver(identity, self._wakeups)
-        self._attempts = attempts = Attempts(core, self._options.processes)
+        self._attempts = attempts = Attempts(core, self._options.processes, loops * places)
         self._reader = Reader(core, attempts)
         self._daemon_commands = daemon_commands = DaemonCommands(core, attempts, self._request)
         self._intake = Intake(self._selector, core.unrecorded, self._reader)
@@ -195,6 +200,7 @@ class Dispatcher:
         self._attempts.ending.kill_overdue()
         self._attempts.pausing.turn()
         self._intake.turn()
+        self._pool.look_at_loops(self._core.page)
         self._stuck_workers.turn()
         for link in self._pool.links.values():
             if link.assigned:

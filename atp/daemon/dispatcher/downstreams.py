@@ -127,7 +127,7 @@ class Downstreams:
         for name, known in self._known.items():
             if known.state is State.CLOSED:
                 continue
-            own = [each for each in pool.waiting if self.names.get(each.type) == name]
+            own = [each for each in pool.waiting() if self.names.get(each.type) == name]
             self.named({each.type for each in own if each.guard})
             gone = self.let_go(pool, name)
             if gone:
@@ -177,9 +177,8 @@ class Downstreams:
 
 def _taken(pool: Pool, is_one: Callable[[Attempt], bool]) -> list[Attempt]:
     """Remove from the pool and return the waiting Tasks for which ``is_one(attempt)`` is true."""
-    found = [attempt for attempt in pool.waiting if is_one(attempt)]
-    for attempt in found:
-        pool.waiting.remove(attempt)
+    found = [attempt for attempt in pool.waiting() if is_one(attempt)]
+    pool.remove_waiting(found)
     return found
 
 

@@ -1,15 +1,15 @@
 """The workers, and the Tasks that they get: who gets how many."""
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...store.values import Attempt
 from .. import log
 from ..processes import uptime
 from ..protocol import Channel, Closed, Key, packed
-from ..shared_memory import Ring, Tokens
+from ..shared_memory import Page, Ring, Step, Tokens
 
 # In the hints of this module ``| Any`` stands for ``| None`` where other facts often exclude the
 # None, and mypy does not see that.
@@ -23,10 +23,11 @@ PACKET = 128
 
 
 class HandOut:
-    """The part of the pool that sends waiting Tasks to workers."""
+    """The part of the pool that sends the waiting Tasks of a side to its workers."""
 
-    def __init__(self, pool: "Pool", pace: "Pace") -> None:
+    def __init__(self, pool: "Pool", side: "Side", pace: "Pace") -> None:
         self._pool = pool
+        self._side = side
         self._pace = pace
 
     def hand_out(self) -> list[Attempt]:
@@ -37,17 +38,18 @@ class HandOut:
         Instance was lost before, or if its Type is transactional (the worker records its end).
         It runs alone, and only after its start is recorded.
         """
-        if not self._pool.waiting or not any(self._pool.low()):
+        waiting = self._side.waiting
+        if not waiting or not any(self._side.low()):
             return []
         reserved: list[Attempt] = []
         given: defaultdict[WorkerLink, list[Attempt]] = defaultdict(list)
-        while self._pool.waiting:
-            attempt = self._pool.waiting[0]
+        while waiting:
+            attempt = waiting[0]
             link = self._next_link(attempt)
             if link is None:
                 break
             if attempt.alone and not attempt.start_known:
-                link.reserved = self._pool.waiting.popleft()
+                link.reserved = waiting.popleft()
                 reserved.append(attempt)
             else:
                 self._take_piece(link, given[link])
@@ -59,15 +61,19 @@ class HandOut:
         """Return the worker that would start this Task first; None if none would soon."""
         now = uptime()
         best, least = None, AHEAD
-        for link in self._pool.links.values():
-            load = self._pool.load(link, now)
+        for link in self._side.links.values():
+            load = self._side.load(link, now)
             if load < least and self._fits(link, load, attempt):
+                if not load:
+                    return link  # none would start it sooner
                 best, least = link, load
         return best
 
     @staticmethod
     def _fits(link: "WorkerLink", load: float, attempt: Attempt) -> bool:
         """Tell whether the worker would start this Task soon, after the tasks that it has."""
+        if link.loop is not None and not link.loop.takes(attempt.type):
+            return False
         if not link.assigned:
             return link.reserved is None
         alone = attempt.single or link.first.single
@@ -75,9 +81,9 @@ class HandOut:
 
     def _take_piece(self, link: "WorkerLink", given: list[Attempt]) -> None:
         """Assign the next waiting Tasks to a worker, as long as they fit."""
-        now, waiting = uptime(), self._pool.waiting
-        share = len(waiting) // (2 * len(self._pool.links))
-        load = self._pool.load(link, now)
+        now, waiting = uptime(), self._side.waiting
+        share = len(waiting) // (2 * len(self._side.links))
+        load = self._side.load(link, now)
         for _ in range(max(1, min(PIECE, share))):
             attempt = waiting.popleft()
             self._add(link, attempt, now)
@@ -87,6 +93,8 @@ class HandOut:
             if not waiting or attempt.single or waiting[0].single:
                 return
             if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
+                return
+            if link.loop is not None and not link.loop.takes(waiting[0].type):
                 return
 
     def _add(self, link: "WorkerLink", attempt: Attempt, now: float) -> None:
@@ -181,6 +189,9 @@ def _mean(before: float | None, seconds: float) -> float:
 
 
 # The pool: the workers with the tasks assigned to each, and the Tasks that wait for one.
+#
+# It has two sides: the worker processes, and the places of the loops. An attempt goes to the side
+# of its Type. But if its Instance was lost before, it goes to a process of its own, if one is free.
 
 # A claimed Task that no worker could start for this long is handed back, so
 # that another daemon can have it.
@@ -189,83 +200,25 @@ PATIENCE = 1.0
 STEAL_AFTER = 0.01
 # The dispatcher notices within this many seconds that a worker has started a task.
 LOOK_AFTER = 0.02
+# A loop in which one step takes longer than this, in seconds, gets no more tasks until it is over.
+BLOCKED_AFTER = 0.05
 
 
-class Pool:
-    """The workers, and the claimed Tasks that wait for one."""
+class Room(NamedTuple):
+    """How many Tasks the workers of a side could start soon, and how many of these at once."""
 
-    def __init__(self, transactional: Iterable[str] = ()) -> None:
-        self._transactional = frozenset(transactional)
-        # The Types that call a downstream: a worker gets one Task of them at a time.
-        self.single: Collection[str] = ()
+    limit: int
+    free: int
+
+
+class Side:
+    """Workers of one kind, and the claimed Tasks that wait for one of them."""
+
+    def __init__(self, pool: "Pool", pace: Pace) -> None:
         self.links: dict[int, WorkerLink] = {}
         self.waiting: deque[Attempt] = deque()
-        self._pace = Pace()
-        self._hand_out = HandOut(self, self._pace)
-        self._put = 0
-
-    # The Tasks and the workers
-
-    def __len__(self) -> int:
-        """Return the number of Tasks that this daemon holds."""
-        return len(self.waiting) + sum(
-            len(link.assigned) + (link.reserved is not None) for link in self.links.values()
-        )
-
-    def attempts(self) -> Iterator[Attempt]:
-        """Yield every Task that this daemon holds and that has not ended."""
-        yield from self.waiting
-        for link in self.links.values():
-            yield from link.assigned.values()
-            if link.reserved is not None:
-                yield link.reserved
-
-    def find(self, key: Key) -> "tuple[WorkerLink | Any, Attempt | None]":
-        """Return ``(link, attempt)`` of an attempt that is assigned to, or reserved for, a worker.
-
-        Both are None if there is no such attempt.
-        """
-        for link in self.links.values():
-            if key in link.assigned:
-                return link, link.assigned[key]
-            if link.reserved is not None and link.reserved.key == key:
-                return link, link.reserved
-        return None, None
-
-    def take_waiting(self, key: Key) -> Attempt | None:
-        """Remove and return a waiting Task; None if it does not wait here."""
-        for attempt in self.waiting:
-            if attempt.key == key:
-                self.waiting.remove(attempt)
-                return attempt
-        return None
-
-    def take_all_waiting(self) -> list[Attempt]:
-        """Remove and return all waiting Tasks."""
-        waiting = list(self.waiting)
-        self.waiting.clear()
-        return waiting
-
-    def drop(self, key: Key) -> "tuple[WorkerLink | None, Attempt | None]":
-        """Forget a Task; return ``(link, attempt)``. The link is None unless a worker has it."""
-        waiting = self.take_waiting(key)
-        if waiting is not None:
-            return None, waiting
-        link, attempt = self.find(key)
-        if attempt is None:
-            return None, None
-        if attempt is link.reserved:
-            link.reserved = None
-            return None, attempt
-        link.drop(key)
-        return link, attempt
-
-    def add(self, link: "WorkerLink") -> None:
-        self.links[link.slot] = link
-
-    def remove(self, slot: int) -> "WorkerLink":
-        """Forget a worker and return its link; the caller deals with its tasks."""
-        return self.links.pop(slot)
+        self._pace = pace
+        self._hand_out = HandOut(pool, self, pace)
 
     # Claiming
 
@@ -281,19 +234,22 @@ class Pool:
             return float("inf")  # the task takes longer than expected, or is paused
         return max(link.expected - passed, 1e-6)
 
-    def wanted(self, behind: int = 0) -> int:
-        """Return the number of Tasks that the workers could start soon, beyond those they have.
+    def room(self, behind: int) -> Room:
+        """Return how many Tasks the workers could start soon, beyond those they have.
 
         ``behind`` is the number of unrecorded changes beyond the next batch. Each counts as an
         assigned Task, since running more is no use if it cannot be recorded. The result is at
         least 1 if a worker has nothing.
         """
-        now = uptime()
-        room = sum(
-            min(self._pace.room(self.load(link, now)), MAX_AHEAD - len(link.assigned))
-            for link in self.links.values()
-        )
-        return max(int(self.has_free()), room - len(self.waiting) - behind)
+        now, low = uptime(), self._pace.low
+        room = number = 0
+        for link in self.links.values():
+            load = self.load(link, now)
+            room += min(self._pace.room(load), MAX_AHEAD - len(link.assigned))
+            number += load < low
+        if not number or self.waiting:
+            return Room(0, 0)
+        return Room(max(int(self.has_free()), room - behind), number)
 
     def is_low(self) -> bool:
         """Tell whether some worker has little left to do, and no Task waits."""
@@ -303,14 +259,190 @@ class Pool:
         """Tell whether some worker has nothing to do, and no Task waits."""
         return not self.waiting and any(link.is_free for link in self.links.values())
 
-    def free(self) -> int:
-        """Return the number of workers that have little left to do, minus the waiting Tasks."""
-        return max(0, sum(self.low()) - len(self.waiting))
-
     def low(self) -> list[bool]:
         """Return a list that says, for each worker, whether it has little left to do."""
         now, low = uptime(), self._pace.low
         return [self.load(link, now) < low for link in self.links.values()]
+
+    # Handing out
+
+    def hand_out(self) -> list[Attempt]:
+        """Give waiting Tasks to the workers; see :meth:`.HandOut.hand_out`."""
+        return self._hand_out.hand_out()
+
+    def give(self, link: "WorkerLink", attempt: Attempt) -> None:
+        """Give one Task to a worker."""
+        self._hand_out.give(link, attempt)
+
+    def put_back(self, attempts: Collection[Attempt]) -> None:
+        """Let Tasks that their worker has not started wait again; they keep their place."""
+        self.waiting = deque(sorted([*attempts, *self.waiting], key=lambda each: each.place))
+
+    def pause(self, longest: float) -> float:
+        """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
+        now = uptime()
+        for link in self.links.values():
+            first = link.first
+            if first is None:
+                continue
+            if not first.start_known or len(link.assigned) > 1:
+                longest = min(longest, LOOK_AFTER)
+            until_low = self.load(link, now) - self._pace.low
+            if until_low > 0:
+                longest = min(longest, until_low)
+        return min(longest, AHEAD) if self.waiting else longest
+
+
+class Pool:
+    """The workers, and the claimed Tasks that wait for one.
+
+    ``concurrency`` is the number of attempts that one loop runs at a time, by Type. The other Types
+    go to ``processes``.
+    """
+
+    def __init__(
+        self, transactional: Iterable[str] = (), concurrency: Mapping[str, int] | None = None
+    ) -> None:
+        self._transactional = frozenset(transactional)
+        self.concurrency = concurrency or {}
+        # The Types that call a downstream: a worker gets one Task of them at a time.
+        self.single: Collection[str] = ()
+        self.links: dict[int, WorkerLink] = {}
+        self._pace = Pace()
+        self.processes, self.loops = Side(self, self._pace), Side(self, self._pace)
+        # To look at both takes time, and most daemons have no loops.
+        self._sides = (self.processes, self.loops) if self.concurrency else (self.processes,)
+        # The loops, by number.
+        self._loops: dict[int, LoopState] = {}
+        self._put = 0
+
+    def _side(self, attempt: Attempt) -> Side:
+        if attempt.type in self.concurrency and not attempt.apart:
+            return self.loops
+        return self.processes
+
+    # The Tasks and the workers
+
+    def __len__(self) -> int:
+        """Return the number of Tasks that this daemon holds."""
+        return self.count_waiting() + sum(
+            len(link.assigned) + (link.reserved is not None) for link in self.links.values()
+        )
+
+    def attempts(self) -> Iterator[Attempt]:
+        """Yield every Task that this daemon holds and that has not ended."""
+        yield from self.waiting()
+        for link in self.links.values():
+            yield from link.assigned.values()
+            if link.reserved is not None:
+                yield link.reserved
+
+    def waiting(self) -> Iterator[Attempt]:
+        """Yield the claimed Tasks that wait for a worker."""
+        for side in self._sides:
+            yield from side.waiting
+
+    def count_waiting(self) -> int:
+        """Return the number of claimed Tasks that wait for a worker."""
+        return sum(len(side.waiting) for side in self._sides)
+
+    def find(self, key: Key) -> "tuple[WorkerLink | Any, Attempt | None]":
+        """Return ``(link, attempt)`` of an attempt that is assigned to, or reserved for, a worker.
+
+        Both are None if there is no such attempt.
+        """
+        for link in self.links.values():
+            if key in link.assigned:
+                return link, link.assigned[key]
+            if link.reserved is not None and link.reserved.key == key:
+                return link, link.reserved
+        return None, None
+
+    def take_waiting(self, key: Key) -> Attempt | None:
+        """Remove and return a waiting Task; None if it does not wait here."""
+        for side in self._sides:
+            for attempt in side.waiting:
+                if attempt.key == key:
+                    side.waiting.remove(attempt)
+                    return attempt
+        return None
+
+    def take_all_waiting(self) -> list[Attempt]:
+        """Remove and return all waiting Tasks."""
+        waiting = list(self.waiting())
+        for side in self._sides:
+            side.waiting.clear()
+        return waiting
+
+    def remove_waiting(self, attempts: Iterable[Attempt]) -> None:
+        """Remove these waiting Tasks."""
+        for attempt in attempts:
+            self._side(attempt).waiting.remove(attempt)
+
+    def drop(self, key: Key) -> "tuple[WorkerLink | None, Attempt | None]":
+        """Forget a Task; return ``(link, attempt)``. The link is None unless a worker has it."""
+        waiting = self.take_waiting(key)
+        if waiting is not None:
+            return None, waiting
+        link, attempt = self.find(key)
+        if attempt is None:
+            return None, None
+        if attempt is link.reserved:
+            link.reserved = None
+            return None, attempt
+        link.drop(key)
+        return link, attempt
+
+    def add(self, link: "WorkerLink", loop: int | None = None) -> None:
+        """Add a worker; it may be a place of the ``loop`` of this number."""
+        if loop is not None:
+            state = self._loops.get(loop)
+            if state is None or state.pid != link.pid:
+                state = self._loops[loop] = LoopState(loop, link.pid, self.concurrency)
+            link.loop = state
+        self.links[link.slot] = link
+        (self.processes if loop is None else self.loops).links[link.slot] = link
+
+    def remove(self, slot: int) -> "WorkerLink":
+        """Forget a worker and return its link; the caller deals with its tasks."""
+        link = self.links.pop(slot)
+        (self.processes if link.loop is None else self.loops).links.pop(slot)
+        return link
+
+    # The loops
+
+    def living_loops(self) -> "Collection[LoopState]":
+        """Return the loops that have a place here."""
+        found: dict[int, Any] = {link.pid: link.loop for link in self.loops.links.values()}
+        return found.values()
+
+    def look_at_loops(self, page: Page) -> None:
+        """Note in which loops one step takes long, and which attempt it is of."""
+        for loop in self.living_loops():
+            step = page.step(loop.number)
+            loop.blocked_by = None
+            if step is not None and uptime() - step.since >= BLOCKED_AFTER:
+                loop.blocked_by = step
+
+    def running_in_loops(self, type: str) -> int:
+        """Return the number of attempts of this Type that the loops have, or that wait for one."""
+        held = sum(loop.held.get(type, 0) for loop in self.living_loops())
+        return held + sum(attempt.type == type for attempt in self.loops.waiting)
+
+    # Claiming
+
+    def room(self, behind: int = 0) -> tuple[Room, Room]:
+        """Return the room of the processes and that of the loops; see :meth:`.Side.room`."""
+        return self.processes.room(behind), self.loops.room(behind)
+
+    def is_low(self) -> bool:
+        """Tell whether some worker has little left to do, and no Task waits for its side."""
+        return any(side.is_low() for side in self._sides)
+
+    def has_free(self, attempt: Attempt | None = None) -> bool:
+        """Tell whether some worker, which could run the attempt, has nothing to do."""
+        sides = self._sides if attempt is None else (self._side(attempt),)
+        return any(side.has_free() for side in sides)
 
     def claim_took(self, seconds: float) -> None:
         """Note the time from the start of a claim until its Tasks can be handed out."""
@@ -325,25 +457,31 @@ class Pool:
             attempt.since, attempt.place = now, place
             if attempt.lost > 0 or attempt.type in apart:
                 attempt.alone = attempt.single = True
+                attempt.apart = self.processes.has_free()
             elif self.single and attempt.type in self.single:
                 attempt.single = True
-        self.waiting.extend(claimed)
+        if not self.concurrency:
+            self.processes.waiting.extend(claimed)
+            return
+        for attempt in claimed:
+            self._side(attempt).waiting.append(attempt)
 
     def put_back(self, attempts: Collection[Attempt]) -> None:
         """Let Tasks that their worker has not started wait again; they keep their place."""
         now = uptime()
         for attempt in attempts:
             attempt.since = now
-        self.waiting = deque(sorted([*attempts, *self.waiting], key=lambda each: each.place))
+        for side in self._sides:
+            own = [each for each in attempts if self._side(each) is side]
+            side.put_back(own)
 
     def overstock(self) -> list[Attempt]:
         """Remove and return the Tasks that have waited too long while no worker was free."""
-        if not self.waiting:
+        if not self.count_waiting():
             return []
         limit = uptime() - PATIENCE
-        surplus = [attempt for attempt in self.waiting if attempt.since < limit]
-        for attempt in surplus:
-            self.waiting.remove(attempt)
+        surplus = [attempt for attempt in self.waiting() if attempt.since < limit]
+        self.remove_waiting(surplus)
         if surplus:
             self._pace.slow_down()
         return surplus
@@ -352,14 +490,16 @@ class Pool:
 
     def hand_out(self) -> list[Attempt]:
         """Give waiting Tasks to the workers; see :meth:`.HandOut.hand_out`."""
-        return self._hand_out.hand_out()
+        if len(self._sides) == 1:
+            return self.processes.hand_out()
+        return [attempt for side in self._sides for attempt in side.hand_out()]
 
     def release_reserved(self, key: Key) -> None:
         """Give a reserved Task to its worker, now that its start is recorded."""
         attempt: Any
         link, attempt = self.find(key)
         if self.take_reserved(key):
-            self._hand_out.give(link, attempt)
+            (self.processes if link.loop is None else self.loops).give(link, attempt)
 
     def take_reserved(self, key: Key) -> list[Attempt]:
         """Remove a reserved Task and return it in a list; the list is empty if there is none."""
@@ -381,30 +521,31 @@ class Pool:
     def take_back(self) -> None:
         """Take unstarted Tasks from workers that keep them too long."""
         now = uptime()
-        is_free = self.has_free()
-        for link in self.links.values():
-            if len(link.assigned) < 2 or link.running is None:
-                continue
-            waited = now - max(link.running.started, _second(link).since)
-            if waited >= (STEAL_AFTER if is_free else PATIENCE / 2):
-                taken = self.unstarted(link)
-                if taken:
-                    log.taken_back(worker=link.slot, count=len(taken))
-                self.put_back(taken)
+        for side in self._sides:
+            is_free = side.has_free()
+            for link in side.links.values():
+                if self._keeps_too_long(link, now, is_free=is_free):
+                    taken = self.unstarted(link)
+                    if taken:
+                        log.taken_back(worker=link.slot, count=len(taken))
+                    self.put_back(taken)
+
+    @staticmethod
+    def _keeps_too_long(link: "WorkerLink", now: float, *, is_free: bool) -> bool:
+        if not link.assigned:
+            return False
+        if link.loop is not None and (link.loop.blocked_by is not None or link.is_retiring):
+            return True
+        if len(link.assigned) < 2 or link.running is None:
+            return False
+        waited = now - max(link.running.started, _second(link).since)
+        return waited >= (STEAL_AFTER if is_free else PATIENCE / 2)
 
     def pause(self, longest: float) -> float:
         """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
-        now = uptime()
-        for link in self.links.values():
-            first = link.first
-            if first is None:
-                continue
-            if not first.start_known or len(link.assigned) > 1:
-                longest = min(longest, LOOK_AFTER)
-            until_low = self.load(link, now) - self._pace.low
-            if until_low > 0:
-                longest = min(longest, until_low)
-        return min(longest, AHEAD) if self.waiting else longest
+        for side in self._sides:
+            longest = side.pause(longest)
+        return longest
 
     def take_unstarted_back(self, key: Key) -> None:
         """If this Task's worker has not started it, take back all its unstarted Tasks."""
@@ -425,6 +566,26 @@ def _second(link: "WorkerLink") -> Attempt:
 
 
 # The tasks assigned to one worker, and the channel that carries them.
+
+
+class LoopState:
+    """What the dispatcher knows of a loop, whose places are workers.
+
+    ``held`` is the number of assigned tasks, by Type. ``blocked_by`` is the step that blocks the
+    loop, or None.
+    """
+
+    def __init__(self, number: int, pid: int, concurrency: Mapping[str, int]) -> None:
+        self.number = number
+        self.pid = pid
+        self.held: dict[str, int] = {}
+        self.blocked_by: Step | None = None
+        self.is_retiring = False
+        self._concurrency = concurrency
+
+    def takes(self, type: str) -> bool:
+        """Tell whether the loop may have one more task of this Type."""
+        return self.held.get(type, 0) < self._concurrency.get(type, 0)
 
 
 @dataclass(eq=False)
@@ -451,6 +612,8 @@ class WorkerLink:
     is_retiring: bool = field(default=False, init=False)
     # The host of its attempt, if an engine runs it.
     host: str = field(default="", init=False)
+    # The loop of which it is a place, or None.
+    loop: LoopState | None = field(default=None, init=False)
     # It has tasks and starts none.
     is_stuck: bool = field(default=False, init=False)
     # It was dismissed; and the time of the last dismissal, on the uptime clock.
@@ -482,8 +645,9 @@ class WorkerLink:
     @property
     def takes_tasks(self) -> bool:
         """Whether the worker is ready, and is neither stuck nor about to exit."""
-        is_going = self.is_leaving or self.is_retiring
-        return not (self.is_starting or self.is_stuck or is_going)
+        if self.is_leaving or self.is_retiring or self.is_starting or self.is_stuck:
+            return False
+        return self.loop is None or self.loop.blocked_by is None
 
     def add(self, attempt: Attempt) -> None:
         """Assign a task to the worker."""
@@ -491,12 +655,16 @@ class WorkerLink:
         attempt.serial = self.serial
         self.assigned[attempt.key] = attempt
         self.expected += attempt.expected
+        if self.loop is not None:
+            self.loop.held[attempt.type] = self.loop.held.get(attempt.type, 0) + 1
 
     def drop(self, key: Key) -> Attempt | None:
         """Take a task away from the worker; return the task, or None."""
         attempt = self.assigned.pop(key, None)
         if attempt is not None:
             self.expected = self.expected - attempt.expected if self.assigned else 0.0
+            if self.loop is not None:
+                self.loop.held[attempt.type] -= 1
         return attempt
 
     def close(self) -> None:

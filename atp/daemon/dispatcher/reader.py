@@ -1,5 +1,6 @@
 """Reading and counting what the workers say."""
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -74,7 +75,10 @@ class Counters:
             self.expired(attempt, why)
         else:
             delay: Any = move.delay
-            log.retried(why=f"{why} (in {delay.total_seconds():.1f} s)", **_names(attempt))
+            # A handler that defers itself has planned that.
+            is_planned = move.event == Event.DEFER and move.level < logging.WARNING
+            tell = log.deferred if is_planned else log.retried
+            tell(why=f"{why} (in {delay.total_seconds():.1f} s)", **_names(attempt))
 
     def finished(self, attempt: Attempt, seconds: float = 0.0) -> None:
         """Count and log a handler that finished after ``seconds``."""
@@ -330,7 +334,11 @@ class Reader:
 
     def _on_retiring(self, link: WorkerLink, why: str) -> None:
         link.is_retiring = True
-        log.worker_retired(worker=link.slot, pid=link.pid, why=why)
+        if link.loop is None:
+            log.worker_retired(worker=link.slot, pid=link.pid, why=why)
+        elif not link.loop.is_retiring:
+            link.loop.is_retiring = True
+            log.loop_retired(loop=link.loop.number, pid=link.pid, why=why)
 
     def _on_ended(self, link: WorkerLink, *end: Any) -> None:
         self._ended(link, end, self._attempts.who(link))
@@ -525,7 +533,7 @@ class UsageMeter:
 
     def weigh(self) -> None:
         """Measure the memory of the workers."""
-        memory = sum(in_use(link.pid) for link in self._pool.links.values())
+        memory = sum(in_use(pid) for pid in {link.pid for link in self._pool.links.values()})
         self._memory = max(self._memory, memory)
 
     def is_over(self) -> bool:

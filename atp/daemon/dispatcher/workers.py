@@ -44,14 +44,16 @@ class WorkerChanges:
             protocol.EngineState: self._engine_told,
         }
 
-    def _add(self, slot: int, pid: int, channel: int, taking: int, giving: int) -> None:
+    def _add(
+        self, slot: int, pid: int, loop: int | None, channel: int, taking: int, giving: int
+    ) -> None:
         channel, tokens = Channel.from_descriptor(channel), Tokens(taking, giving)
         link = WorkerLink(slot, pid, channel, tokens, self._core.page.ring(slot))
         link.is_starting = True
         # The last records of the slot's previous worker are of no use any more.
         link.ring.skip()
         self.sessions.add(pid)
-        self._core.pool.add(link)
+        self._core.pool.add(link, loop)
         self._intake.add(link)
         # The daemon's row shows its workers from the start.
         self._core.timers.now("renew")
@@ -70,6 +72,7 @@ class WorkerChanges:
         left: int,
         cause: str,
         stack: Stack | None,
+        beside: bool,
     ) -> None:
         link = self._find(slot, pid)
         if link is None:
@@ -78,7 +81,7 @@ class WorkerChanges:
         self._core.pool.remove(slot)
         self.sessions.discard(pid)
         why = why or messages.worker_died(how)
-        self._deaths.died(link, running, why, left, cause, stack)
+        self._deaths.died(link, running, why, left, cause, stack, beside=beside)
         link.close()
 
     def _frozen(self, slot: int, pid: int, key: Key, at: float) -> None:
@@ -92,7 +95,11 @@ class WorkerChanges:
             self._attempts.pausing.thawed(link, key, at)
 
     def _engine_told(self, *facts: Any) -> None:
-        self._core.identity.engine = protocol.EngineState(*facts)._asdict()
+        engine = protocol.EngineState(*facts)
+        self._core.identity.engine = engine._asdict()
+        self._core.capacity.learn(engine)
+        self._attempts.hand_back_unplaceable()
+        self._core.queue.call()
         self._core.timers.now("renew")
 
     def _stack_taken(self, slot: int, pid: int, key: Key, at: float, stack: Stack) -> None:
@@ -123,12 +130,15 @@ class Deaths:
         left: int = 0,
         cause: str = "",
         stack: Stack | None = None,
+        *,
+        beside: bool = False,
     ) -> None:
         """Handle the death of a worker; ``running`` is the key of the attempt it ran, or None.
 
         ``why`` is the reason of the death, and ``cause`` is the reason as data. ``left`` is the
         number of the worker's own processes that were killed with it. ``stack`` is the stack of
-        the attempt before the worker was killed, or None.
+        the attempt before the worker was killed, or None. ``beside``: the attempt is handed back,
+        since another one of its loop is to blame.
         """
         attempts = [*link.assigned.values()] + ([link.reserved] if link.reserved else [])
         ran = link.assigned.get(running) or link.revoked.get(running)  # type: ignore[arg-type]
@@ -136,7 +146,11 @@ class Deaths:
             self._attempts.usage.ended(ran, ran.run_time(uptime()))
         again: list[Attempt] = []
         for attempt in attempts:
-            if attempt.key == running:
+            if attempt.key == running and beside and attempt.ask != Event.FAIL:
+                if not attempt.start_known:
+                    self._attempts.start(attempt, link, attempt.started or uptime())
+                self._attempts.release(attempt, why, link)
+            elif attempt.key == running:
                 if stack is not None and not attempt.concluded:
                     self._attempts.stacks.record(link, attempt, stack, detail=cause)
                 self._lose(attempt, link, why, left, cause)
@@ -148,6 +162,7 @@ class Deaths:
         if again:
             log.taken_back(worker=link.slot, count=len(again))
         self._core.pool.put_back(again)
+        self._attempts.hand_back_unplaceable()
         self._core.queue.free()
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)

@@ -36,6 +36,7 @@ from ..shared_memory import Page, Tokens
 from ..stderr import NonBlockingStream
 from ..worker import worker
 from ..worker.execution import Bounded
+from .loop_processes import LoopProcesses
 from .places import Places
 from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses
 
@@ -231,6 +232,34 @@ def be_worker(
     return worker.main(slot, channel, tokens, inherited)
 
 
+def be_loop(
+    parent: int,
+    unused: Channel,
+    inherited: Inherited,
+    number: int,
+    stack_slot: int,
+    places: Sequence[tuple[int, Channel, Tokens]],
+    output: int,
+) -> int:
+    """Run the loop of this number, whose ``places`` are slots with their channels and tokens."""
+    unused.close()
+    processes.title(f"atpd-loop-{number}")
+    processes.adopt_descendants()
+    processes.go_first()
+    _print_to(output)
+    os.environ[descendants.MARK] = inherited.folders.mark
+    if not processes.die_with_parent(parent, signal.SIGKILL):
+        return ORPHANED
+    worker.draw_other_numbers()
+    name_sessions()
+    inherited.stacks.answer(stack_slot)
+    tell_started("worker")
+    # Few daemons have loops.
+    from ..worker import loops
+
+    return loops.main(number, places, inherited)
+
+
 def be_follower(parent: int, control: Channel, inherited: Inherited) -> int:
     """Run the follower of a daemon whose attempts run elsewhere."""
     processes.title("atpd-follower")
@@ -284,16 +313,19 @@ class Forking:
     def __init__(
         self,
         workers: WorkerProcesses,
+        loops: LoopProcesses,
         dispatcher: DispatcherProcess,
         output: WorkerOutput,
         leaving: Iterable[Callable[[], None]],
         inherited: Inherited,
     ) -> None:
         self._workers = workers
+        self._loops = loops
         self._dispatcher = dispatcher
         self._output = output
         self._leaving = (*leaving, dispatcher.close, output.close)
         self._inherited = inherited
+        self._page = inherited.page
         self._next, self._pause = 0.0, FIRST_PAUSE
 
     def leave_to_parent(self) -> None:
@@ -318,6 +350,9 @@ class Forking:
             for slot in self._workers.missing(self._dispatcher.spare) if not stopping else []:
                 if self._dispatcher.is_reading:
                     start(slot)
+            for number in self._loops.missing() if not stopping else []:
+                if self._dispatcher.is_reading:
+                    self._start_loop(number)
             if places is not None and self._dispatcher.is_reading and (news := places.news()):
                 self._dispatcher.send(news)
             self._pause = FIRST_PAUSE
@@ -349,6 +384,37 @@ class Forking:
         journal.worker_started(worker=slot, pid=pid)
         self._dispatcher.send(WorkerStarted(slot, pid), ends=(ours, tokens))
 
+    def _start_loop(self, number: int) -> None:
+        slots = self._loops.slots_of(number)
+        with contextlib.ExitStack() as failed:
+            own: list[tuple[int, Channel, Tokens]] = []
+            given: list[tuple[int, Channel, Tokens]] = []
+            for slot in slots:
+                tokens = Tokens.pipe()
+                failed.callback(tokens.close)
+                ours, theirs = Channel.pair()
+                failed.callback(ours.close)
+                failed.callback(theirs.close)
+                own.append((slot, ours, tokens))
+                given.append((slot, theirs, tokens))
+                self._page.leave(slot)
+            output = self._output.open(slots[0])
+            leave = [ours.close for _, ours, _ in own]
+            stack_slot = self._loops.stack_slot(number)
+            try:
+                control, other, pid = self._fork(
+                    be_loop, number, stack_slot, given, output, leaving=leave
+                )
+            finally:
+                os.close(output)
+            self._loops.add(number, pid)
+            failed.pop_all()
+        for end in (control, other, *(theirs for _, theirs, _ in given)):
+            end.close()
+        journal.loop_started(loop=number, pid=pid)
+        for slot, ours, tokens in own:
+            self._dispatcher.send(WorkerStarted(slot, pid, number), ends=(ours, tokens))
+
     def _start_follower(self, places: Places) -> None:
         ours, theirs, pid = self._fork(be_follower)
         theirs.close()
@@ -366,16 +432,24 @@ class Forking:
                 failed.pop_all()
                 self._dispatcher.send(WorkerStarted(slot, place.pid), ends=(ours, tokens))
 
-    def _fork(self, child: Callable[..., int], *arguments: Any) -> tuple[Channel, Channel, int]:
+    def _fork(
+        self,
+        child: Callable[..., int],
+        *arguments: Any,
+        leaving: Iterable[Callable[[], None]] = (),
+    ) -> tuple[Channel, Channel, int]:
         """Fork a child that runs ``child(parent's pid, its channel end, inherited, …)``.
 
-        Return our end of the channel, the child's end, and the child's pid. Raises OSError.
+        The child calls the functions ``leaving`` first. Return our end of the channel, the
+        child's end, and the child's pid. Raises OSError.
         """
         ours, theirs = Channel.pair()
 
         def run(parent: int) -> int:
             self.leave_to_parent()
             ours.close()
+            for leave in leaving:
+                leave()
             Bounded().start()
             return child(parent, theirs, self._inherited, *arguments)
 

@@ -41,6 +41,7 @@ from ..protocol import Inherited
 from ..shared_memory import Page
 from ..stacks import StackFiles
 from .children import DispatcherProcess, Forking, tell_started
+from .loop_processes import LoopProcess, LoopProcesses
 from .places import Places
 from .worker_processes import WorkerOutput, WorkerProcess, WorkerProcesses, slots
 
@@ -259,8 +260,10 @@ class Signals:
 
 # The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
+# The exit statuses of a loop that has ended as it should.
+OF_LOOPS = (0, processes.RETIRED)
 # The requests of the dispatcher that concern a worker, and the answers.
-ASKED: dict[type[Any], Callable[[WorkerProcesses], Callable[..., bool | None]]] = {
+ASKED: dict[type[Any], Callable[[object], Callable[..., bool | None]]] = {
     protocol.Kill: attrgetter("kill_if_running"),
     protocol.Interrupt: attrgetter("interrupt"),
     protocol.Freeze: attrgetter("freeze"),
@@ -279,13 +282,17 @@ class Supervisor:
     def __init__(self, options: Options, log: LogProcess) -> None:
         self._options = options
         self._log = log
-        self._page = Page(slots(options.processes))
+        # The slots of the loops' places come after those of the worker processes.
+        first = slots(options.processes)
+        count, size = options.loop_sizes(registry)
+        self._page = Page(first + count * size, count)
         self._folders = DaemonFolders()
         # The stack of an attempt that runs elsewhere cannot be taken.
-        self._stacks = StackFiles(0 if options.executor else slots(options.processes))
+        self._stacks = StackFiles(0 if options.executor else first + count)
         self._workers = WorkerProcesses(self._page, options.processes, self._stacks)
         if options.executor:
             self._workers = Places(self._page, options.processes, self._stacks, options.executor)
+        self._loops = LoopProcesses(self._page, self._stacks, first, count, size)
         self._dispatcher = DispatcherProcess(self._page)
         self._deaths: list[tuple[int, int]] = []
         self._stops = 0
@@ -305,11 +312,14 @@ class Supervisor:
         self._folders.make()
         self._signals = Signals()
         self._output = WorkerOutput(self._page.name_of)
-        processes.allow_descriptors(4 * self._options.processes + 64)
+        count, size = self._options.loop_sizes(registry)
+        processes.allow_descriptors(4 * self._options.processes + 5 * count * size + 64)
         self._stacks.open()
         inherited = Inherited(self._page, self._options, self._folders, self._stacks)
         leaving = (self._signals.leave_to_parent, self._log.forget)
-        self._starts = Forking(self._workers, self._dispatcher, self._output, leaving, inherited)
+        self._starts = Forking(
+            self._workers, self._loops, self._dispatcher, self._output, leaving, inherited
+        )
         self._log.leaving = (
             self._starts.leave_to_parent,
             self._folders.close,
@@ -322,10 +332,11 @@ class Supervisor:
         gc.collect()
         gc.freeze()
         types, executor = self._options.served(registry), self._options.executor
+        places = f"places on {executor}" if executor else "workers"
         journal.daemon_started(
             version=__version__,
             processes=self._options.processes,
-            places=f"places on {executor}" if executor else "workers",
+            places=places + (f" and loops: {count} of {size} places" if count else ""),
             database=_database(),
             count=len(types),
             types=named(types),
@@ -382,7 +393,7 @@ class Supervisor:
             self._on_place_over(place, how, cause)
         if self._status is not None:
             return
-        self._pause = min(TURN, self._workers.enforce_limits())
+        self._pause = min(TURN, self._workers.enforce_limits(), self._loops.enforce_limits())
         for slot, pid, key, stack in self._workers.looked():
             self._dispatcher.send(protocol.StackTaken(slot, pid, key, time.time(), stack))
         self._enforce_lease()
@@ -397,7 +408,8 @@ class Supervisor:
 
     def _receive(self) -> None:
         for message in self._dispatcher.receive():
-            done = ASKED[type(message)](self._workers)(*message)
+            group = self._loops if self._loops.has(message.slot) else self._workers
+            done = ASKED[type(message)](group)(*message)
             answer = ANSWERS.get(type(message))
             if done and answer is not None:
                 self._dispatcher.send(answer(*message, time.time()))
@@ -433,16 +445,21 @@ class Supervisor:
             self._stop("its code changed")
 
     def _kill_everything(self) -> None:
-        self._workers.kill_all(messages.daemon_ended())
+        for group in (self._workers, self._loops):
+            group.kill_all(messages.daemon_ended())
         for pid in (self._dispatcher.pid, *self._workers.spared()):
             if pid is not None:
                 processes.kill(pid)
-        own = {self._dispatcher.pid, *self._workers.pids()}
+        own = self._own_pids()
         left = self._left_behind.end((), self._reap) - own
         if left:
             journal.left_running(count=len(left))
         self._reap()
         self._output.end()
+
+    def _own_pids(self) -> set[int | None]:
+        """Return the pids of the daemon's processes that live; they are no handler's."""
+        return {self._dispatcher.pid, *self._workers.pids(), *self._loops.pids()}
 
     # Deaths
 
@@ -455,21 +472,29 @@ class Supervisor:
             for pid, status in deaths
             if (worker := self._workers.remove(pid, status)) is not None
         ]
+        dead_loops = [
+            (loop, status)
+            for pid, status in deaths
+            if (loop := self._loops.remove(pid, status)) is not None
+        ]
         for pid, status in deaths:
             if pid == self._dispatcher.pid:
                 self._on_dispatcher_death(status)
-        if not dead:
+        if not dead and not dead_loops:
             return
         # The processes of a handler are dead before its Task may be run again.
         if not processes.LINUX:
-            descendants.kill_sessions([worker.pid for worker, _ in dead])
+            pids = [*(each.pid for each, _ in dead), *(each.pid for each, _ in dead_loops)]
+            descendants.kill_sessions(pids)
         left = 0
         if self._status is None:  # otherwise the end of this process kills them
-            own = {self._dispatcher.pid, *self._workers.pids()}
-            left = len(self._left_behind.end(own, self._reap))
+            left = len(self._left_behind.end(self._own_pids(), self._reap))
         for worker, status in dead:
             self._on_worker_death(worker, status, left)
             left = 0  # nobody knows whose they were: the first one has them
+        for loop, status in dead_loops:
+            self._on_loop_death(loop, status, left)
+            left = 0
 
     def _on_worker_death(self, dead: WorkerProcess, status: int, left: int) -> None:
         running = self._page.read(dead.slot)
@@ -486,6 +511,22 @@ class Supervisor:
         cause = dead.cause or processes.cause_of(status)
         facts = how, dead.why, key, left, cause, dead.stack
         self._dispatcher.send(protocol.WorkerDied(dead.slot, dead.pid, *facts))
+
+    def _on_loop_death(self, dead: LoopProcess, status: int, left: int) -> None:
+        self._output.ended(dead.slots[0])
+        how, code = processes.describe_status(status), os.waitstatus_to_exitcode(status)
+        ends = list(self._loops.ends(dead, status))
+        if dead.why:
+            journal.loop_killed(loop=dead.number, pid=dead.pid, why=dead.why)
+        elif any(end.running and not end.beside for end in ends) or code not in OF_LOOPS:
+            journal.loop_died(loop=dead.number, pid=dead.pid, how=how)
+        if left:
+            journal.left_behind(worker=dead.slots[0], count=left)
+        for end in ends:
+            key = end.running.key if end.running is not None else None
+            facts = how, end.why, key, left, end.cause, end.stack, end.beside
+            left = 0
+            self._dispatcher.send(protocol.WorkerDied(end.slot, dead.pid, *facts))
 
     def _on_place_over(self, place: WorkerProcess, how: str, cause: str) -> None:
         """Tell the dispatcher that nothing is left of the attempt at a place."""
@@ -521,6 +562,7 @@ class Supervisor:
     def _kill_workers(self, why: str) -> None:
         """Kill all workers and the processes that they started; wait until all are dead."""
         self._workers.kill_all(why)
+        self._loops.kill_all(why)
         self._left_behind.end({self._dispatcher.pid, *self._workers.spared()}, self._reap)
 
 

@@ -380,7 +380,7 @@ class WorkerProcesses:
         A worker that runs something else goes on.
         """
         processes.kill(process.pid, signal.SIGSTOP)
-        _wait_until_stopped(process.pid)
+        wait_until_stopped(process.pid)
         running = self._page.read(process.slot)
         found = NOTHING if running is None else running.key
         if found == key:
@@ -454,7 +454,7 @@ class WorkerProcesses:
             processes.kill(process.pid)
 
 
-def _wait_until_stopped(pid: int) -> None:
+def wait_until_stopped(pid: int) -> None:
     """Wait until the process has stopped or died, for STOP_WAIT seconds at most.
 
     A process that is inside a system call may stop late.

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -330,27 +330,41 @@ def run(
     ``is_left_open()`` tells whether it has left another transaction open.
     """
     if signals.handler_started.receivers:
-        _tell(signals.handler_started, context=context, attempt=attempt)
+        send_signal(signals.handler_started, context=context, attempt=attempt)
     outcome, error = _ended(
         partial(_call, attempt, context, interruption, is_left_open), transaction
     )
     reported: BaseException | None = None
     if error is not None:
-        outcome, reported = endings.outcome_of(attempt, error)
-        outcome = _without_secrets(outcome, context)
+        outcome, reported = read_error(attempt, context, error)
     try:
-        if reported is not None:
-            own(_log_raised, attempt, context, reported)
-            own(_send_exception, reported)
-        if signals.handler_ended.receivers:
-            told = partial(_tell, signals.handler_ended, context=context, attempt=attempt)
-            told(outcome=outcome, exception=reported)
+        report_end(attempt, context, outcome, reported)
     finally:
         if error is not None:
             clear_variables(error)
             # The frames of the traceback refer to this one, which would keep the exception.
             error = reported = None
     return outcome
+
+
+def read_error(
+    attempt: Attempt, context: Context, error: BaseException
+) -> tuple[Outcome, BaseException | None]:
+    """Return the outcome that an exception means, and the exception to be reported, or None."""
+    outcome, reported = endings.outcome_of(attempt, error)
+    return _without_secrets(outcome, context), reported
+
+
+def report_end(
+    attempt: Attempt, context: Context, outcome: Outcome, reported: BaseException | None
+) -> None:
+    """Log the exception of an attempt, if there is one to be reported, and send the signals."""
+    if reported is not None:
+        own(_log_raised, attempt, context, reported)
+        own(_send_exception, reported)
+    if signals.handler_ended.receivers:
+        facts = {"context": context, "attempt": attempt}
+        send_signal(signals.handler_ended, outcome=outcome, exception=reported, **facts)
 
 
 def _ended(
@@ -375,6 +389,30 @@ def _call(
     is_left_open: Callable[[], object],
 ) -> Outcome:
     task_type = registry.handler_of(attempt.type)
+    args, kwargs = arguments_of(attempt, context, task_type)
+    handler = task_type.handler
+    if _is_coroutine_function(handler):
+        handler = CoroutineCall(handler)
+        interruption = interruption.by(handler.cancel)
+    call = partial(handler, context, *args, **kwargs)
+    # Most carry nothing, and this is done for each attempt.
+    run = middleware.run if attempt.own is None else partial(_carried, attempt)
+    with interruption:
+        value = run(context, call)
+    if is_left_open():
+        raise endings.LeftOpen
+    if value is None:
+        return DONE
+    try:
+        return Outcome(Kind.FINISHED, response=respond(value, task_type, attempt))
+    except NotSerializable as error:
+        raise Unusable from error
+
+
+def arguments_of(
+    attempt: Attempt, context: Context, task_type: Declaration
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of the handler. Raises Unusable and IncompatibleInputs."""
     try:
         stored = attempt.inputs
         inputs = codec.decode(stored)
@@ -393,23 +431,7 @@ def _call(
         context.secrets = binding.sensitive_texts({**kwargs, "*": list(args)}, task_type.sensitive)
     if why:
         raise IncompatibleInputs(messages.incompatible_inputs(settings.RELEASE, why))
-    handler = task_type.handler
-    if _is_coroutine_function(handler):
-        handler = CoroutineCall(handler)
-        interruption = interruption.by(handler.cancel)
-    call = partial(handler, context, *args, **kwargs)
-    # Most carry nothing, and this is done for each attempt.
-    run = middleware.run if attempt.own is None else partial(_carried, attempt)
-    with interruption:
-        value = run(context, call)
-    if is_left_open():
-        raise endings.LeftOpen
-    if value is None:
-        return DONE
-    try:
-        return Outcome(Kind.FINISHED, response=respond(value, task_type, attempt))
-    except NotSerializable as error:
-        raise Unusable from error
+    return args, kwargs
 
 
 def _without_secrets(outcome: Outcome, context: Context) -> Outcome:
@@ -452,14 +474,14 @@ def _send_exception(error: BaseException) -> None:
     try:
         raise error
     except BaseException:  # receivers look at sys.exc_info()
-        _tell(got_request_exception, request=None)
+        send_signal(got_request_exception, request=None)
     finally:
         # Not with this function, whose callers have the exception in their variables. Its class
         # may define with_traceback().
         BaseException.with_traceback(error, trace)
 
 
-def _tell(signal: Signal, **facts: Any) -> None:
+def send_signal(signal: Signal, **facts: Any) -> None:
     """Send a signal. Receivers look at exceptions of the application, and may raise anything."""
     try:
         signal.send_robust(sender=run, **facts)
@@ -483,9 +505,16 @@ def respond(value: Any, task_type: Declaration, attempt: Attempt) -> ResponseDat
     """
     if value is None:
         return None
-    content_type, body = _render(value, task_type)
+    content_type, body = render(value, task_type)
     if len(body) <= settings.MAX_RESPONSE_INLINE:
         return ResponseData(content_type=content_type, data=body, size=len(body))
+    return stored_response(content_type, body, task_type, attempt)
+
+
+def stored_response(
+    content_type: str, body: bytes, task_type: Declaration, attempt: Attempt
+) -> ResponseData | None:
+    """Store a large response; see :func:`respond`."""
     if not registry.keeps(task_type.identifier) and not _is_awaited(attempt):
         return None  # it would be removed with the Instance; rendering has checked the value
     if attempt.lost:
@@ -517,7 +546,8 @@ def _forget_lost(attempt: Attempt) -> None:
                 storage.delete(path)
 
 
-def _render(value: Any, task_type: Declaration) -> tuple[str, bytes]:
+def render(value: Any, task_type: Declaration) -> tuple[str, bytes]:
+    """Return content type and body of a returned value. Raises NotSerializable."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = Output(value)  # type: ignore[arg-type]
     if isinstance(value, Output):

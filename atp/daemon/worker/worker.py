@@ -16,6 +16,7 @@ from django.core.cache import caches
 from ... import folders, messages
 from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
+from ...authoring.loop_context import LoopContext
 from ...conf import settings
 from ...operations.registry import registry
 from ...placement import VISIBLE
@@ -108,7 +109,7 @@ def share_caches() -> None:
 
 def capture(threads: Threads) -> LogCapture:
     """Return the logging handler that writes into the log of the running Instance."""
-    return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=_say_stray)
+    return LogCapture(is_of_attempt=threads.is_of_attempt, on_stray=say_stray)
 
 
 def open_logging(capture: LogCapture) -> None:
@@ -117,7 +118,7 @@ def open_logging(capture: LogCapture) -> None:
     logging.getLogger().addHandler(capture)
 
 
-def _say_stray(level: int, text: str) -> None:
+def say_stray(level: int, text: str) -> None:
     """Log, in the daemon's log, a line of a thread that an earlier attempt has left behind."""
     logger.log(level, "a thread that an earlier attempt left behind: %s", text)
 
@@ -310,7 +311,9 @@ class Worker:
             own_report = transaction.report
             transaction.begun = lambda: self._enter(attempt, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, attempt, own_report)
-        context = Context(
+        # An attempt that was lost in a loop may run here.
+        kind = LoopContext if registry.runs_in_loops(attempt.type) else Context
+        context = kind(
             attempt,
             report=own_report,
             interruption=lambda: self._why_to_end(attempt),

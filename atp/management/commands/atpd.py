@@ -51,8 +51,15 @@ class Command(BaseCommand):
             "-p",
             "--processes",
             type=_whole_number(1, 1024),
-            default=Options().processes,
-            help="number of worker processes (default: one per processor, here %(default)s)",
+            help="number of worker processes (default: one per processor, here "
+            f"{Options().processes})",
+        )
+        add(
+            "--loops",
+            type=_whole_number(0, 64),
+            default=None,
+            metavar="N",
+            help="number of loops for Types with a concurrency (default: 1 if one is served)",
         )
         add(
             "-t",
@@ -183,11 +190,22 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def _as_options(options: Mapping[str, Any]) -> Options:
-    grace = options["grace"]
+    grace, executor = options["grace"], options["executor"]
+    if executor and options["processes"]:
+        raise CommandError(
+            f"--processes is for workers on this host. How many attempts {executor!r} gets at a "
+            f"time is its SLOTS in the setting EXECUTORS."
+        )
+    if executor and options["capacity"]:
+        raise CommandError(
+            f"--capacity is for what attempts take of this host. {executor!r} runs them on its "
+            "cluster, which reports what it has."
+        )
     if options["linger"] and not options["drain"]:
         raise CommandError("--linger is for --drain: without it a daemon runs until it is stopped.")
     return Options(
-        processes=_places(options["executor"]) or options["processes"],
+        processes=_places(executor) or options["processes"] or Options().processes,
+        loops=options["loops"],
         types=tuple(options["type"]),
         exclude=tuple(options["exclude"]),
         drain=options["drain"],
@@ -195,8 +213,8 @@ def _as_options(options: Mapping[str, Any]) -> Options:
         grace=settings.GRACE if grace is None else grace,
         max_tasks_per_worker=options["max_tasks_per_worker"],
         max_memory_per_worker=options["max_memory_per_worker"],
-        executor=options["executor"],
-        labels=_labels(options["label"]) | _own_labels(options["executor"]),
+        executor=executor,
+        labels=_labels(options["label"]) | _own_labels(executor),
         capacity=options["capacity"],
         reload=options["reload"],
     )

@@ -61,9 +61,25 @@ def target_help(name: str, row: Any, **options: Any) -> Help:
     return operation_help(TARGET, name, type=type, collection=row.collection, **options)
 
 
-def daemon_help(label: str = "Start a daemon that serves it") -> Help:
-    """Return a Help that tells the reader to start a daemon."""
-    return Help(label=label, command="manage.py atpd")
+def daemon_help(label: str = "Start a daemon that serves it", executor: str = "") -> Help:
+    """Return a Help that tells the reader to start a daemon, of an ``executor`` if given."""
+    command = "manage.py atpd"
+    if executor:
+        command = f"manage.py atpd --executor {shlex.quote(executor)}"
+    return Help(label=label, command=command)
+
+
+def engine_help(executor: str) -> Help:
+    """Return a Help for an engine that is away; the command shows what is known of it."""
+    label = f"Start the cluster of the executor {executor!r}, or correct its ADDRESS"
+    return Help(label=label, command=f"{MANAGE} daemons")
+
+
+def engine_worker_help(executor: str, lacks: str = "") -> Help:
+    """Return a Help for a cluster without hosts, or without a host that has what it ``lacks``."""
+    which = " that has it" if lacks else ""
+    label = f"Start a worker{which} in the cluster of the executor {executor!r}"
+    return Help(label=label, command=f"{MANAGE} daemons")
 
 
 def terminate_help(pid: int) -> Help:
@@ -437,8 +453,10 @@ def unserved(facts: Facts) -> Iterator[Reason]:
     found = facts.last_claim or {}
     module = _unreached_module(facts) if facts.living and not last and not found else ""
     restart = f"Import {module} in a tasks.py, and restart the daemon" if module else RESTART
-    lacking = nowhere(facts.type, facts.living)
+    lacking, executor = nowhere(facts.type, facts.living), executor_of(facts.type)
     restart = START_WITH if lacking else restart
+    if executor:
+        restart = f"Start a daemon of the executor {executor!r}"
     yield Reason(
         code="unserved",
         sentence=sentences.unserved(len(facts.living), last, facts.last_claim, module, lacking),
@@ -451,16 +469,28 @@ def unserved(facts: Facts) -> Iterator[Reason]:
             "releases": sorted({each["release"] for each in facts.living if each["release"]}),
         },
         since=last["seen"] if last else None,
-        helps=daemon_help(restart) if facts.living else daemon_help(),
+        helps=daemon_help(restart, executor) if facts.living or executor else daemon_help(),
     )
+
+
+def executor_of(type: Type | None) -> str:
+    """Return the name of the executor that runs the attempts of a Type, or ""."""
+    return "" if type is None else (type.needs or {}).get(placement.EXECUTOR, "")
 
 
 def nowhere(type: Type | None, living: Iterable[Document]) -> str:
     """Say which label or resource of the Type no living daemon has; "" if some daemon has all."""
     if type is None or not (type.needs or type.resources):
         return ""
-    hosts = [(each["labels"], each["capacity"]) for each in living]
-    return placement.why_nowhere(type.needs or {}, type.resources or {}, hosts)
+    executor = executor_of(type)
+    if not executor:
+        hosts = [(each["labels"], each["capacity"]) for each in living]
+        return placement.why_nowhere(type.needs or {}, type.resources or {}, hosts)
+    own = [each["labels"] for each in living if each["labels"].get(placement.EXECUTOR) == executor]
+    if not own:
+        return f"no daemon runs the executor {executor!r}"
+    # The engine has the resources.
+    return placement.why_nowhere(type.needs or {}, {}, [(labels, {}) for labels in own])
 
 
 def _unreached_module(facts: Facts) -> str:
@@ -491,6 +521,42 @@ def quiet(facts: Facts) -> Iterator[Reason]:
     )
 
 
+def engine(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if the engines of the Type are away, or cannot place an attempt of it now."""
+    if not facts.is_waiting or facts.is_blocked or not facts.engines:
+        return
+    reasons = [_engine_reason(each, facts) for each in facts.engines]
+    found = [each for each in reasons if each is not None]
+    if len(found) == len(reasons):
+        yield found[0]
+
+
+def _engine_reason(known: Document, facts: Facts) -> Reason | None:
+    name, lacks = known["executor"], known["lacks"].get(facts.identifier, "")
+    own = {"executor": name}
+    if known["error"]:
+        return Reason(
+            code="engine-away",
+            sentence=sentences.engine_away(name, known["error"]),
+            facts=own | {"error": known["error"]},
+            helps=engine_help(name),
+        )
+    if lacks or not known["hosts"]:
+        return Reason(
+            code="engine-lacks",
+            sentence=sentences.engine_lacks(name, lacks),
+            facts=own | {"lacks": lacks or None, "hosts": known["hosts"]},
+            helps=engine_worker_help(name, lacks),
+        )
+    if known["room"] <= len(facts.running) and known["room"] < known["places"]:
+        return Reason(
+            code="engine-full",
+            sentence=sentences.engine_full(name, known["places"], known["room"]),
+            facts=own | {"places": known["places"], "room": known["room"]},
+        )
+    return None
+
+
 def resources_in_use(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if other attempts take the resources of all daemons that serve the Type."""
     if not facts.is_waiting or facts.is_blocked or not facts.used or facts.type is None:
@@ -499,6 +565,10 @@ def resources_in_use(facts: Facts) -> Iterator[Reason]:
     capacity, used = Counter[str](), Counter[str]()
     for each in facts.claiming:
         own: Counter[str] = Counter(each["capacity"])
+        if each["engine"] is not None:
+            own = Counter({name: int(n) for name, n in each["engine"]["resources"].items()})
+            if not wanted.keys() <= own.keys():
+                return  # it does not count them, or it lacks them
         capacity += own
         used += Counter(facts.used[each["uuid"]])
         if placement.room(wanted, own - Counter(facts.used[each["uuid"]])):
@@ -629,6 +699,7 @@ CAUSES: tuple[Cause, ...] = (
     downstream,
     unserved,
     quiet,
+    engine,
     resources_in_use,
     busy,
     locked,
@@ -639,7 +710,10 @@ CAUSES: tuple[Cause, ...] = (
     incompatible_instances,
 )
 # Nobody knows when these causes end, unless their Reason has an ``until``.
-OPEN = ("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet", "locked")
+OPEN = (
+    *("schedule-paused", "gate", "blocked", "in-line", "misfit", "unserved", "quiet"),
+    *("engine-away", "engine-lacks", "locked"),
+)
 
 
 def find_reasons(facts: Facts) -> tuple[Reason, ...]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from ... import commands, text
 from ...commands import Mode
 from ...models import Daemon, Downstream, Gate, Instance, Limit, Schedule, Task, Type
+from ...operations.registry import registry
 from ...store.facts import OpenTransaction
 from ..documents import Document
 
@@ -159,7 +160,10 @@ class Facts:
                 )
                 facts = replace(facts, incompatible=sentence)
         if not daemons:
-            nameless = [each | {"host": "", "pid": 0} for each in self.daemons]
+            nameless = [
+                each | {"host": "", "pid": 0, "engine": _without_address(each["engine"])}
+                for each in self.daemons
+            ]
             facts = replace(facts, daemons=nameless, last_claim=None)
         return facts
 
@@ -184,14 +188,25 @@ class Facts:
     @cached_property
     def running(self) -> list[Document]:
         """The busy workers of the claiming daemons, as the Daemon rows list them."""
-        workers = [worker for each in self.claiming for worker in each["workers"]]
-        return [worker for worker in workers if worker["type"] and not worker["paused"]]
+        return [each for each in self._workers if each["type"] and not each["paused"]]
 
     @cached_property
     def workers(self) -> int:
         """The number of workers of the claiming daemons that do not hold a paused attempt."""
-        every = [worker for each in self.claiming for worker in each["workers"]]
-        return sum(not worker["paused"] for worker in every)
+        return sum(not worker["paused"] for worker in self._workers)
+
+    @cached_property
+    def _workers(self) -> list[Document]:
+        """The workers that could run the Task: places of loops if its Type has a concurrency."""
+        in_loops = registry.runs_in_loops(self.identifier)
+        workers = [worker for each in self.claiming for worker in each["workers"]]
+        return [each for each in workers if (each["loop"] is not None) == in_loops]
+
+    @cached_property
+    def engines(self) -> list[Document]:
+        """What the claiming daemons know of their engines; empty unless an engine runs the Type."""
+        found = [each["engine"] for each in self.claiming]
+        return [each for each in found if each is not None] if all(found) else []
 
     @property
     def is_due(self) -> bool:
@@ -202,6 +217,13 @@ class Facts:
     def is_busy(self) -> bool:
         """True if all workers of the claiming daemons are busy."""
         return 0 < self.workers <= len(self.running)
+
+
+def _without_address(engine: Document | None) -> Document | None:
+    """Return what is known of an engine without its address, which an error may contain."""
+    if engine is None:
+        return None
+    return engine | {"address": "", "error": "it does not answer" if engine["error"] else ""}
 
 
 # The values of an explanation.

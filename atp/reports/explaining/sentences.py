@@ -244,6 +244,29 @@ def unserved(
     return f"{words}."
 
 
+def engine_away(executor: str, error: str) -> str:
+    return (
+        f"The engine of the executor {executor!r} is away, so no daemon claims anything for it: "
+        f"{error.rstrip('.')}."
+    )
+
+
+def engine_lacks(executor: str, lacks: str, first: str = "No") -> str:
+    """Return the sentence for a Type that takes what no host has; "" stands for any host.
+
+    ``first`` is the first word, if the sentence is part of another.
+    """
+    if not lacks:
+        return f"The cluster of the executor {executor!r} has no host."
+    return f"{first} host in the cluster of the executor {executor!r} has {lacks}"
+
+
+def engine_full(executor: str, places: int, room: int) -> str:
+    others = places - room
+    used = f"; other users of the cluster take {others} of its {places} places" if others else ""
+    return f"The cluster of the executor {executor!r} has no free place{used}."
+
+
 def quiet(modes: Collection[str]) -> str:
     return f"Every daemon that serves it is {' or '.join(sorted(modes))}."
 

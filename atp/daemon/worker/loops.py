@@ -1,0 +1,537 @@
+"""A loop: a process that runs many attempts of coroutine functions beside each other.
+
+To the dispatcher and the supervisor, each of its places is a worker. Whenever a step of a coroutine
+runs, shared memory says of which attempt it is. So the supervisor knows which one blocks the loop.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from ... import folders, messages, middleware, signals
+from ...authoring.context import Context, LogCapture
+from ...authoring.logs import clear_variables
+from ...authoring.loop_context import LoopContext
+from ...conf import settings
+from ...exceptions import Interrupted, NotSerializable, Unusable
+from ...operations.registry import registry
+from ...payload import codec
+from ...store.values import Attempt, ResponseData
+from .. import protocol
+from ..options import hostname
+from ..outcomes import DONE, Kind, Outcome, cancel_grace
+from ..processes import RETIRED, uptime
+from ..protocol import Channel, Closed, Inherited, packed_end, unpacked
+from ..shared_memory import NEVER, Page, Tokens
+from . import endings, execution
+from .interruption import SIGNAL
+from .threads import CallThreads, ClosingExecutor, Lane
+from .transactions import Checkpoints
+from .worker import (
+    MOST_IN_RING,
+    be_a_worker,
+    open_root_logger,
+    reason_to_retire,
+    say_stray,
+    share_caches,
+)
+
+# In seconds, for what a handler has left in the loop when it has ended: it may clean up.
+GRACE = 1.0
+# The most threads that fetch inputs at a time.
+FETCHING = 16
+# A loop that is to be replaced takes no more tasks. Those that have not ended after this many
+# seconds are handed back.
+RETIRES_WITHIN = 60.0
+
+R = TypeVar("R")
+
+logger = logging.getLogger("atp.worker")
+
+
+class Run:
+    """An attempt that runs at a place. ``task`` is None until its coroutine has begun."""
+
+    def __init__(self, place: "Place", attempt: Attempt, started: float) -> None:
+        self.place = place
+        self.attempt = attempt
+        self.started = started
+        self.context: LoopContext | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        # What the attempt does in threads, if it has done anything there.
+        self.lane: Lane | None = None
+        # The tasks that the handler has started.
+        self.children: list[asyncio.Task[Any]] = []
+        # Why it was cancelled: INTERRUPTED, TIMED_OUT, or None.
+        self.cut_short: Kind | None = None
+        self.is_inside = self.is_over = False
+
+    def cancel(self, why: Kind) -> None:
+        """Cancel the handler where it awaits, or as soon as it is entered."""
+        if self.cut_short is None and not self.is_over:
+            self.cut_short = why
+            if self.is_inside and self.task is not None:
+                self.task.cancel()
+
+
+# The attempt of which the running code is.
+_running: contextvars.ContextVar[Run | None] = contextvars.ContextVar("running", default=None)
+
+
+class Place:
+    """A place for one attempt at a time: a slot of the page, and what a worker of it would have."""
+
+    def __init__(self, slot: int, channel: Channel, tokens: Tokens, page: Page, who: str) -> None:
+        self.slot = slot
+        self.channel = channel
+        self.tokens = tokens
+        self.ring = page.ring(slot)
+        self.who = who
+        self.checkpoints = Checkpoints(who, _Undisturbed(), page, slot)
+        self.waiting: deque[Attempt] = deque()
+        # The messages that the dispatcher has not taken yet, and what is to follow them.
+        self.outbox: deque[Any] = deque()
+        self.then: Callable[[], None] | None = None
+        self.run: Run | None = None
+
+
+class _Undisturbed:
+    """Stands in for an Interruption: nobody interrupts what runs in a thread."""
+
+    def put_off(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class Marked(Coroutine[Any, Any, R]):
+    """A coroutine whose steps are marked in shared memory as steps of an attempt."""
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, R],
+        slot: int,
+        words: "tuple[memoryview[int], memoryview[float]]",
+    ) -> None:
+        self._coroutine = coroutine
+        self._mark = slot + 1
+        self._slots, self._times = words
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # asyncio shows its frame and its name
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._coroutine.send, value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._step(self._coroutine.throw, *raised)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        slots = self._slots
+        # A task may run its first step inside a step of the one that makes it.
+        before = slots[0]
+        self._times[0] = uptime()
+        slots[0] = self._mark
+        try:
+            return step(*arguments)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # It would end the loop.
+            raise RuntimeError(f"a task of the handler raised {error!r}") from error
+        finally:
+            slots[0] = before
+
+
+class LoopCapture(LogCapture):
+    """Copies each log record to the log of the attempt whose code has logged it."""
+
+    def __init__(self) -> None:
+        super().__init__(is_of_attempt=_is_of_attempt, on_stray=say_stray)
+
+    def current(self) -> Context | None:
+        run = _running.get()
+        return None if run is None else run.context
+
+
+def _is_of_attempt() -> bool:
+    run = _running.get()
+    return run is None or not run.is_over
+
+
+class Loop:
+    """The loop of one process. ``places`` are slots with their channels and tokens."""
+
+    def __init__(
+        self, number: int, places: Sequence[tuple[int, Channel, Tokens]], inherited: Inherited
+    ) -> None:
+        self._page = page = inherited.page
+        self._options = inherited.options
+        scratch = inherited.folders.scratch
+        if scratch is None:
+            raise AssertionError("the supervisor makes the scratch folder before it forks")
+        self._scratch = scratch / f"loop-{number}"
+        self._words = page.step_words(number)
+        self._words[0][0] = 0
+        name = f"{hostname()}:{os.getppid()}"
+        self._places = [
+            Place(slot, channel, tokens, page, f"{name} worker {slot}")
+            for slot, channel, tokens in places
+        ]
+        self._threads = CallThreads()
+        self._fetching = ClosingExecutor(FETCHING, thread_name_prefix="atp-fetch")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.get_ident()
+        self._done = self._running = 0
+        self._is_calling = self._is_retiring = False
+        # The reason why the loop should run nothing more.
+        self._worn_out: str | None = None
+
+    def run(self) -> int:
+        """Run Tasks until the loop retires, and return the exit status.
+
+        The supervisor ends it otherwise.
+        """
+        if folders.is_private(self._scratch.parent):
+            shutil.rmtree(self._scratch, ignore_errors=True)  # left by a loop that has died
+        open_root_logger(settings.LOG_LEVEL)
+        logging.getLogger().addHandler(LoopCapture())
+        share_caches()
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        loop.set_task_factory(self._make_task)
+        loop.set_default_executor(ClosingExecutor(thread_name_prefix="atp-to-thread"))
+        loop.add_signal_handler(SIGNAL, self._on_signal)
+        for place in self._places:
+            loop.add_reader(place.channel.fileno(), self._hear, place)
+            self._say(place, protocol.Look())
+        loop.run_forever()
+        return RETIRED if self._running else 0
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+    ) -> asyncio.Task[Any]:
+        context = options.get("context")
+        run = _running.get() if context is None else context.get(_running)
+        if run is None:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        marked = Marked(coroutine, run.place.slot, self._words)
+        task = asyncio.Task(marked, loop=loop, **options)
+        if run.task is not None or run.context is not None:
+            run.children.append(task)
+            if len(run.children) % 100 == 0:
+                run.children = [each for each in run.children if not each.done()]
+        return task
+
+    # The dispatcher, at each place
+
+    def _hear(self, place: Place) -> None:
+        try:
+            while True:
+                tasks, _ = place.channel.receive(wait=False)
+                place.waiting.extend(unpacked(tasks))
+        except BlockingIOError:
+            pass
+        except Closed:
+            # The dispatcher has died, and the supervisor is about to end this process.
+            self._loop.remove_reader(place.channel.fileno())
+            return
+        self._next(place)
+        if place.run is None:
+            # The dispatcher has taken the tasks back. It may believe that this place hangs.
+            self._say(place, protocol.Look())
+
+    def _say(self, place: Place, message: Any) -> None:
+        """Send a message to the dispatcher, or keep it until the dispatcher reads."""
+        box = place.outbox
+        if box and isinstance(message, protocol.Progress) and isinstance(box[-1], type(message)):
+            box[-1] = message  # the one before is of no use any more
+        else:
+            box.append(message)
+        if len(box) == 1:
+            self._flush(place)
+
+    def _flush(self, place: Place) -> None:
+        box = place.outbox
+        while box:
+            try:
+                place.channel.send(box[0], wait=False)
+            except BlockingIOError:
+                self._loop.add_writer(place.channel.fileno(), self._flush_again, place)
+                return
+            except Closed:
+                box.clear()
+                return
+            box.popleft()
+        then, place.then = place.then, None
+        if then is not None:
+            then()
+
+    def _flush_again(self, place: Place) -> None:
+        self._loop.remove_writer(place.channel.fileno())
+        self._flush(place)
+
+    def _call_soon(self) -> None:
+        """Make the dispatcher look into the rings when this turn of the loop is over."""
+        if not self._is_calling:
+            self._is_calling = True
+            self._loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        self._is_calling = False
+        for place in self._places:
+            if not place.outbox:
+                with contextlib.suppress(OSError, Closed):
+                    place.channel.send(protocol.Look(), wait=False)
+                    return
+
+    # Attempts
+
+    def _next(self, place: Place) -> None:
+        """Start the next attempt of a place, if it has one and runs none."""
+        if place.run is not None or self._worn_out:
+            return
+        while place.waiting:
+            attempt = place.waiting.popleft()
+            # The dispatcher has taken the token of a task that it took back.
+            if place.tokens.take(attempt.serial):
+                self._start(place, attempt)
+                return
+
+    def _start(self, place: Place, attempt: Attempt) -> None:
+        started = uptime()
+        timeout = attempt.timeout
+        seconds = NEVER if timeout is None else timeout.total_seconds()
+        # The supervisor ends an attempt that has not ended after it was cancelled.
+        deadline = started + seconds + cancel_grace(attempt.type)
+        facts = (deadline, started, 0, 0, seconds, attempt.uuid_text.encode())
+        self._page.enter(place.slot, attempt.instance, attempt.number, *facts)
+        place.run = run = Run(place, attempt, started)
+        self._running += 1
+        context = contextvars.copy_context()
+        context.run(_running.set, run)
+        run.task = self._loop.create_task(self._attempt(run), context=context)
+        if seconds != NEVER:
+            run.timer = self._loop.call_later(seconds, run.cancel, Kind.TIMED_OUT)
+
+    def _on_signal(self) -> None:
+        """Cancel the attempts that were asked to end."""
+        for place in self._places:
+            run = place.run
+            if run is not None and self._page.is_asked(place.slot, *run.attempt.key):
+                run.cancel(Kind.INTERRUPTED)
+
+    async def _attempt(self, run: Run) -> None:
+        try:
+            await self._run_attempt(run)
+        except BaseException:
+            # Nobody would hear of its end. The supervisor hands the others back.
+            logger.critical("loop: %s failed", run.attempt.uuid_text, exc_info=True)
+            os._exit(1)
+
+    async def _run_attempt(self, run: Run) -> None:
+        place = run.place
+        run.context = context = LoopContext(
+            run.attempt,
+            report=partial(self._report, run),
+            interruption=lambda: run.cut_short,
+            scratch_root=self._scratch,
+            keeper=place.checkpoints,
+            grower=place.checkpoints,
+            worker=place.who,
+        )
+        outcome = await self._outcome(run, context)
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.children:
+            await self._end_children(run)
+        run.is_over = True
+        context.end()
+        context.remove_scratch()
+        # These refer to each other in a circle.
+        run.context = run.task = run.timer = None
+        self._end(run, outcome)
+
+    async def _outcome(self, run: Run, context: LoopContext) -> Outcome:
+        """Run the handler; return an :class:`Outcome` in any case."""
+        attempt = run.attempt
+        error: BaseException | None = None
+        try:
+            outcome = await self._handle(run, context)
+        except BaseException as raised:  # SystemExit too: a handler does not end its loop
+            error = self._translated(run, raised)
+        run.is_inside = False
+        if run.lane is not None:
+            # What it does in threads is part of the attempt, and may go on after a cancel.
+            left_open = await _undisturbed(run.lane.end())
+            run.lane = None
+            if left_open and error is None:
+                error = endings.LeftOpen()
+        reported: BaseException | None = None
+        if error is not None:
+            outcome, reported = execution.read_error(attempt, context, error)
+            if run.cut_short is Kind.TIMED_OUT:
+                outcome = Outcome(Kind.TIMED_OUT, _timed_out(attempt, outcome))
+        if reported is not None or signals.handler_ended.receivers:
+            # Receivers and log handlers may use the database, or block.
+            end = partial(execution.report_end, attempt, context, outcome, reported)
+            await _undisturbed(self._apart(run, end))
+        if error is not None:
+            clear_variables(error)
+            error = reported = None
+        return outcome
+
+    @staticmethod
+    def _translated(run: Run, error: BaseException) -> BaseException:
+        """Return what an exception means: Interrupted if the handler ended as it was cancelled."""
+        if isinstance(error, asyncio.CancelledError) and run.cut_short is not None:
+            return Interrupted()
+        return error
+
+    async def _handle(self, run: Run, context: LoopContext) -> Outcome:
+        attempt = run.attempt
+        own = self._lane(run) if _uses_thread(attempt) else None
+        if signals.handler_started.receivers:
+            send = partial(execution.send_signal, signals.handler_started)
+            await self._apart(run, partial(send, context=context, attempt=attempt))
+        task_type = registry.handler_of(attempt.type)
+        arguments = partial(execution.arguments_of, attempt, context, task_type)
+        if codec.may_have_references(attempt.inputs):
+            args, kwargs = await self._loop.run_in_executor(self._fetching, arguments)
+        elif own is not None:
+            args, kwargs = await self._apart(run, arguments)
+        else:
+            args, kwargs = arguments()
+        call = partial(task_type.handler, context, *args, **kwargs)
+        if run.cut_short is not None:
+            raise Interrupted
+        # All that the handler gives to sync_to_async, and Django's ORM, runs in its own lane.
+        Lane.enter(partial(self._lane, run))
+        run.is_inside = True
+        with middleware.restore_context(attempt.carried):
+            value = await middleware.run_async(context, call)
+        run.is_inside = False
+        if value is None:
+            return DONE
+        return Outcome(Kind.FINISHED, response=await self._response(run, value))
+
+    async def _response(self, run: Run, value: Any) -> ResponseData | None:
+        task_type = registry.handler_of(run.attempt.type)
+        try:
+            content_type, body = execution.render(value, task_type)
+            if len(body) <= settings.MAX_RESPONSE_INLINE:
+                return ResponseData(content_type=content_type, data=body, size=len(body))
+            store = partial(execution.stored_response, content_type, body, task_type, run.attempt)
+            return await self._apart(run, store)
+        except NotSerializable as error:
+            raise Unusable from error
+
+    def _lane(self, run: Run) -> Lane:
+        if run.lane is None:
+            run.lane = self._threads.lane()
+        return run.lane
+
+    async def _apart(self, run: Run, call: Callable[[], R]) -> R:
+        """Call a function in a thread, as part of the attempt."""
+        context = contextvars.copy_context()
+        return await self._loop.run_in_executor(self._lane(run), partial(context.run, call))
+
+    async def _end_children(self, run: Run) -> None:
+        """Cancel what the handler has left in the loop, and give it a grace to clean up."""
+        left = [task for task in run.children if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            _, living = await _undisturbed(asyncio.wait(left, timeout=GRACE))
+            if living:
+                self._worn_out = "a coroutine has left a task that does not end"
+                self._report(run, "log", logging.WARNING, messages.coroutines_left_behind())
+
+    def _report(self, run: Run, kind: str, *values: Any, at: float | None = None) -> None:
+        """Send a message of an attempt. Any thread of the handler may call this."""
+        message: Any = protocol.REPORTED[kind]
+        made = message(run.attempt.key, at or time.time(), *values)
+        if threading.get_ident() == self._thread:
+            self._say(run.place, made)
+        else:
+            self._loop.call_soon_threadsafe(self._say, run.place, made)
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        """Report the end of an attempt, after all that it has said, and begin the next one."""
+        place = run.place
+        if place.outbox:
+            # The dispatcher does not read now. To wait for that is not the attempt's time.
+            self._page.put_off(place.slot, NEVER)
+            place.then = partial(self._end, run, outcome)
+            return
+        end = (*run.attempt.key, run.started, uptime(), None if outcome is DONE else outcome)
+        record = packed_end(*end)
+        if len(record) > MOST_IN_RING or not place.ring.write(record):
+            self._say(place, protocol.Ended(*end))
+        self._page.leave(place.slot)
+        place.run = None
+        self._done += 1
+        self._running -= 1
+        self._call_soon()
+        self._retire_if_worn_out()
+        self._next(place)
+
+    def _retire_if_worn_out(self) -> None:
+        """Take no more tasks if there is a reason; end the loop when it runs nothing more."""
+        self._worn_out = self._worn_out or reason_to_retire(self._options, self._done)
+        if not self._worn_out:
+            return
+        if not self._is_retiring:
+            self._is_retiring = True
+            for place in self._places:
+                self._say(place, protocol.Retiring(self._worn_out))
+            self._loop.call_later(RETIRES_WITHIN, self._loop.stop)
+        if not self._running:
+            self._loop.stop()
+
+
+def _uses_thread(attempt: Attempt) -> bool:
+    """Tell whether the inputs of an attempt are read with the database."""
+    return codec.may_have_results(attempt.inputs)
+
+
+def _timed_out(attempt: Attempt, outcome: Outcome) -> str:
+    """Return the message of an attempt that was cancelled after its time-out, with its error."""
+    timeout: Any = attempt.timeout
+    why = messages.timed_out(timeout.total_seconds())
+    return why if outcome.kind is Kind.INTERRUPTED else f"{why}\n{outcome.message}"
+
+
+async def _undisturbed(awaitable: Any) -> Any:
+    """Await something to its end, even if a late cancel of the handler comes meanwhile."""
+    future = asyncio.ensure_future(awaitable)
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    return future.result()
+
+
+def main(
+    number: int, places: Sequence[tuple[int, Channel, Tokens]], inherited: Inherited
+) -> NoReturn:
+    """Run a loop and exit the process; never return."""
+    status = 1
+    try:
+        be_a_worker()
+        status = Loop(number, places, inherited).run()
+    except BaseException:
+        logger.critical("loop %s failed", number, exc_info=True)
+    finally:
+        os._exit(status)

@@ -1,0 +1,318 @@
+"""Loops: many attempts of coroutine functions in one process."""
+
+import os
+import re
+import signal
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+
+from atp import queue
+from atp.models import Daemon, Instance, Kind
+from atp.states import Event, Reason, State
+from atp.store.failures import TIMEOUT
+from tests.app import tasks_daemon
+from tests.app import tasks_loops as types
+from tests.helpers import DEADLINE, wait_for
+
+from .harness import story
+from .scenario import ONCE
+
+HERE = ("--label", "tests=loops")
+pytestmark = pytest.mark.usefixtures("media")
+
+
+def ended(instances, deadline=DEADLINE):
+    for instance in instances:
+        instance.wait(deadline)
+    return [instance.reason or instance.state for instance in instances]
+
+
+def the_loop(daemon):
+    """Return the pid of the loop of a daemon."""
+    [loop] = wait_for(daemon.loops, what="a loop")
+    return loop
+
+
+def messages(instance):
+    return [row.message for row in instance.log.filter(kind=Kind.MESSAGE)]
+
+
+def most_at_once(lines):
+    running, most = set(), 0
+    for line in lines:
+        (running.add if line["event"] == "start" else running.discard)(line["instance"])
+        most = max(most, len(running))
+    return most
+
+
+def test_attempts_of_a_loop_wait_beside_each_other(atpd, record):
+    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.5} for _ in range(120)])
+    daemon = atpd(*HERE, processes=1).ready()
+    assert set(ended(instances)) == {State.FINISHED}
+    lines = record.lines()
+    assert 50 < most_at_once(lines) <= 100
+    assert {line["pid"] for line in lines} == set(daemon.loops())
+    assert story(instances[0]) == ONCE
+
+
+def test_type_has_at_most_its_own_concurrency_in_a_loop(atpd, record):
+    few = types.three.enqueue_many([{"path": str(record), "seconds": 0.1} for _ in range(12)])
+    many = types.wait.enqueue_many([{"path": str(record) + "-", "seconds": 0.1} for _ in range(50)])
+    atpd(*HERE, processes=1).ready()
+    assert set(ended([*few, *many])) == {State.FINISHED}
+    assert most_at_once(record.lines()) == 3
+
+
+def test_limit_counts_attempts(atpd, record):
+    queue.register(types.wait)
+    queue.limit(types.wait, max_running=5)
+    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.1}] * 20)
+    atpd(*HERE, processes=1).ready()
+    assert set(ended(instances)) == {State.FINISHED}
+    assert most_at_once(record.lines()) == 5
+
+
+def test_plain_types_run_in_processes_meanwhile(atpd, record):
+    waiting = types.wait.enqueue_many([{"path": str(record), "seconds": 2}] * 100)
+    plain = [tasks_daemon.note.enqueue(path=str(record) + "-", number=n) for n in range(20)]
+    daemon = atpd(*HERE, processes=1).ready()
+    assert set(ended(plain)) == {State.FINISHED}
+    assert plain[0].log.get(kind=Event.FINISH).who.endswith("worker 0")
+    assert not any(instance.refresh_from_db() or instance.is_terminal for instance in waiting)
+    assert len(daemon.loops()) == 1
+
+
+def test_each_attempt_keeps_what_it_says_and_its_language(atpd):
+    languages = ["de", "fr", "it", "es"] * 10
+    instances = [
+        types.talk.enqueue(name=f"n{number}", language=language)
+        for number, language in enumerate(languages)
+    ]
+    atpd(*HERE, processes=1).ready()
+    assert set(ended(instances)) == {State.FINISHED}
+    for number, (instance, language) in enumerate(zip(instances, languages, strict=True)):
+        name = f"n{number}"
+        assert sorted(messages(instance)) == [
+            f"{name} ends in {language}",
+            f"shop: {name} in a child",
+            f"shop: {name} in a thread",
+            f"shop: {name} speaks {language}",
+        ]
+        instance.refresh_from_db()
+        assert instance.progress_message == name
+        assert instance.response.value == {"name": name}
+        [file] = instance.response.files
+        assert file["name"] == f"{name}.txt"
+
+
+def test_steps_and_sleeps_are_kept(atpd, record):
+    instance = types.steps.enqueue(path=str(record))
+    atpd(*HERE, processes=1).ready()
+    assert ended([instance]) == [State.FINISHED]
+    assert instance.response.value == {"first": 1, "second": None}
+    assert len(record.lines("first")) == 1
+
+
+def test_attempts_with_the_orm_share_few_connections(atpd):
+    """A tenth of them fails; the number of connections stays the same."""
+    inputs = [{"name": f"g{n % 7}", "fails": n % 10 == 0} for n in range(400)]
+    daemon = atpd(*HERE, processes=1).ready()
+    instances = types.orm.enqueue_many(inputs)
+    most, loop = 0, the_loop(daemon)
+
+    def look():
+        nonlocal most
+        most = max(most, connections_of(loop))
+        return not Instance.objects.exclude(state__in=[State.FINISHED, State.FAILED]).exists()
+
+    wait_for(look)
+    assert sorted(set(ended(instances))) == sorted({State.FINISHED, Reason.FATAL})
+    assert Group.objects.count() == 7
+    assert 1 <= most <= 8
+    assert daemon.loops() == [loop]
+
+
+def connections_of(pid):
+    """Return how many connections a process has to the queue's database."""
+    if connection.vendor == "sqlite":
+        name = str(connection.settings_dict["NAME"])
+        links = [os.path.join(f"/proc/{pid}/fd", each) for each in os.listdir(f"/proc/{pid}/fd")]
+        return sum(os.path.realpath(link) == os.path.realpath(name) for link in links)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", [f"%{pid}%"]
+        )
+        return cursor.fetchone()[0]
+
+
+def test_transaction_that_is_left_open_is_an_error_of_its_attempt_alone(atpd):
+    bad = types.leave_open.enqueue()
+    good = [types.orm.enqueue(name=f"g{n}") for n in range(20)]
+    atpd(*HERE, processes=1).ready()
+    assert ended([bad]) == [Reason.ERROR]
+    assert set(ended(good)) == {State.FINISHED}
+    assert Group.objects.count() == 20
+
+
+@pytest.mark.parametrize("how", ["waits", "thread", "raises"])
+def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
+    instance = types.too_long.enqueue(path=str(record), how=how)
+    daemon = atpd(*HERE, processes=1).ready()
+    loop = the_loop(daemon)
+    assert ended([instance]) == [Reason.STALE]
+    lost = instance.log.get(kind=Event.EXPIRE)
+    assert lost.message.startswith("its time-out of 0.5 s has passed")
+    assert ("not in time" in lost.message) == (how == "raises")
+    assert lost.detail == TIMEOUT
+    assert len(record.lines("cancelled")) == 1
+    assert daemon.loops() == [loop]
+
+
+def test_attempt_that_returns_in_its_grace_has_finished(atpd, record):
+    instance = types.too_long.enqueue(path=str(record), how="returns")
+    atpd(*HERE, processes=1).ready()
+    assert ended([instance]) == [State.FINISHED]
+    assert instance.response.value == {"saved": True}
+
+
+def test_cancel_and_release_end_the_coroutine_and_no_other(atpd, record):
+    one, two, other = types.wait.enqueue_many([{"path": str(record), "seconds": 60}] * 3)
+    short = types.wait.enqueue(path=str(record), seconds=3)
+    daemon = atpd(*HERE, processes=1).ready()
+    loop = the_loop(daemon)
+    record.wait_for("start", 4)
+    queue.cancel(one)
+    assert ended([one]) == [Reason.CANCELLED]
+    queue.release(two)
+    wait_for(lambda: len(record.lines("start")) == 5)
+    assert "release→ACCEPTED 1" in story(two)
+    assert ended([short]) == [State.FINISHED]
+    assert daemon.loops() == [loop]
+    other.refresh_from_db()
+    assert (other.state, other.attempt) == (State.RUNNING, 1)
+    daemon.signal(signal.SIGTERM)
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    other.refresh_from_db()
+    assert other.state == State.ACCEPTED
+
+
+def test_what_a_handler_leaves_in_the_loop_is_cancelled(atpd, record):
+    instance = types.leave_tasks.enqueue(path=str(record))
+    atpd(*HERE, processes=1).ready()
+    assert ended([instance]) == [State.FINISHED]
+    assert len(record.lines("cancelled")) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("exit", "SystemExit: 3"),
+        ("cancels itself", "CancelledError"),
+        ("pauses", "an attempt of a Type with a concurrency cannot pause"),
+    ],
+)
+def test_odd_end_is_an_error_of_its_attempt_alone(atpd, record, how, words):
+    odd = types.odd.enqueue(how=how)
+    good = types.wait.enqueue(path=str(record), seconds=1)
+    daemon = atpd(*HERE, processes=1).ready()
+    loop = the_loop(daemon)
+    assert ended([odd]) == [Reason.ERROR]
+    assert words in odd.log.get(kind=Event.FAIL).message
+    assert ended([good]) == [State.FINISHED]
+    assert daemon.loops() == [loop]
+
+
+def test_child_task_that_exits_ends_no_loop(atpd, record):
+    odd = types.odd.enqueue(how="child exits")
+    good = types.wait.enqueue(path=str(record), seconds=1)
+    daemon = atpd(*HERE, processes=1).ready()
+    loop = the_loop(daemon)
+    assert ended([odd, good]) == [State.FINISHED, State.FINISHED]
+    assert daemon.loops() == [loop]
+
+
+KINDS = ("exit", "crash", "spin", "block", "memory", "stubborn")
+
+
+def test_bad_attempts_are_charged_and_those_beside_them_run_again(atpd, record):
+    good = types.wait.enqueue_many([{"path": str(record), "seconds": 3}] * 20)
+    daemon = atpd(*HERE, processes=1).ready()
+    record.wait_for("start", 20)
+    bad = {how: types.bad.enqueue(how=how) for how in KINDS}
+    assert set(ended(bad.values())) == {Reason.STALE}
+    assert set(ended(good)) == {State.FINISHED}
+    assert not any(instance.restarts for instance in good)
+    assert never_twice(record.lines())
+    for how, instance in bad.items():
+        [lost] = instance.log.filter(kind=Event.EXPIRE)
+        assert re.match(WORDS[how], lost.message)
+    stack = bad["block"].log.get(kind=Kind.STACK)
+    assert stack.message.count("in bad") == 1
+    assert len(daemon.facts("loop_killed") + daemon.facts("loop_died")) == len(KINDS)
+    [released, *_] = good[0].log.filter(kind=Event.RELEASE)
+    assert released.message.startswith("its loop was ended because of another attempt: ")
+
+
+# If another attempt became late first, this one is charged for the block.
+LATE = "its time-out of 1 s has passed|it blocked its loop for "
+WORDS = {
+    "exit": "its worker exited with status 3",
+    "crash": "its worker was ended by SIGSEGV",
+    "spin": LATE,
+    "block": LATE,
+    "memory": "its worker was ended by SIGKILL",
+    "stubborn": "its time-out of 1 s has passed",
+}
+
+
+def never_twice(lines):
+    """Tell whether no Instance was at work in two attempts at once, by the handlers' record."""
+    at_work = {}
+    for line in lines:
+        if line["event"] == "start":
+            before = at_work.get(line["instance"])
+            if before is not None and before == line["pid"]:
+                return False
+            at_work[line["instance"]] = line["pid"]
+        else:
+            del at_work[line["instance"]]
+    return True
+
+
+def test_attempt_that_was_lost_runs_in_a_process_of_its_own(atpd, record):
+    instance = types.wait.enqueue(path=str(record), seconds=1)
+    daemon = atpd(*HERE, processes=1).ready()
+    record.wait_for("start")
+    os.kill(the_loop(daemon), signal.SIGKILL)
+    assert ended([instance]) == [State.FINISHED]
+    assert instance.restarts == 1
+    _, again = record.lines("start")
+    assert again["pid"] in daemon.workers()
+
+
+def test_row_of_a_daemon_shows_what_blocks_a_loop(atpd, record):
+    waiting = types.wait.enqueue(path=str(record), seconds=60)
+    atpd(*HERE, processes=1, settings={"RENEW_EVERY": 0.2}).ready()
+    record.wait_for("start")
+    bad = types.bad.enqueue(how="block")
+
+    def blocks():
+        workers = Daemon.objects.get().workers
+        found = [each for each in workers if each.get("blocks")]
+        return found and found[0]["instance"] == str(bad.uuid)
+
+    wait_for(blocks)
+    assert ended([bad]) == [Reason.STALE]
+    queue.cancel(waiting)
+
+
+def test_loop_is_replaced_when_its_attempts_have_ended(atpd, record):
+    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.2}] * 60)
+    daemon = atpd(*HERE, "--max-tasks-per-worker", "20", processes=1).ready()
+    assert set(ended(instances)) == {State.FINISHED}
+    assert all(story(instance) == ONCE for instance in instances)
+    assert len(daemon.facts("loop_retired")) >= 1
+    assert daemon.facts("loop_died") == []
