@@ -182,8 +182,8 @@ def loop_ended(why: str) -> str:
     return f"its loop was ended because of another attempt: {why}"
 
 
-def loop_retired() -> str:
-    return "its loop was replaced"
+def loop_blocked_by_callback() -> str:
+    return "its loop was blocked, but by no step of an attempt"
 
 
 def loop_blocked(seconds: float) -> str:

@@ -47,6 +47,7 @@ IF_NAMED = (
     "metrics",
     "pages",
     "tailers",
+    "loops",
 )
 ROOT = Path(__file__).resolve().parents[1]
 # What cannot be asked for, and what should have gone well but did not.
@@ -101,13 +102,16 @@ def _set_up(benchmarks, options, directory):
     """Let Django be the project of the benchmarks, here and in what is started from here."""
     # Another installation of it may be on the path.
     assert Path(atp.__file__).is_relative_to(ROOT), f"{atp.__file__} is not in {ROOT}"
-    types = max(own(benchmark, options).get("types", 1) for benchmark in benchmarks.values())
+    given = [own(benchmark, options) for benchmark in benchmarks.values()]
+    types = max(each.get("types", 1) for each in given)
+    concurrency = max(each.get("concurrency", 0) for each in given)
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
         "DEMO_DIR": str(directory),
         "DEBUG": "False",
         "BENCHMARK_ATP": json.dumps(dict(options.set)),
         "BENCHMARK_TYPES": str(types),
+        "BENCHMARK_CONCURRENCY": str(concurrency),
     }
 
     import django

@@ -4,7 +4,9 @@ There are as many of a kind as ``BENCHMARK_TYPES`` says. A handler that has to t
 something adds it to the file that ``BENCHMARK_TOLD`` names: see :mod:`.core.told`.
 """
 
+import asyncio
 import os
+import signal
 import time
 from http import HTTPStatus
 from urllib.error import HTTPError
@@ -14,6 +16,7 @@ import atp
 from atp import Fatal, task_type
 from atp.conf import settings
 
+from .core import web
 from .core.told import tell
 from .fleet import MOST_ATTEMPTS
 
@@ -198,6 +201,100 @@ def soak(context, *, number):
 def soak_told(context, *, number):
     """Tell when it was called, and be kept for a while."""
     tell(number, time.monotonic())
+
+
+CONCURRENCY = int(os.environ.get("BENCHMARK_CONCURRENCY") or 0)
+# One in so many attempts of the ORM's fails.
+FAILS_EVERY = 10
+
+
+async def noop_in_loop(context, *, number):
+    """Do nothing, beside others."""
+
+
+async def wait(context, *, seconds):
+    """Wait, beside others."""
+    await asyncio.sleep(seconds)
+
+
+async def ask(context, *, port):
+    """Ask a service that takes its time."""
+    answer = await web.get(port, "/")
+    if answer.status != HTTPStatus.OK:
+        raise Fatal(f"it answers {answer.status}")
+
+
+async def save_in_loop(context, *, number):
+    """Read a row, add one to it and save it, by the asynchronous ORM; some fail then."""
+    from .models import Counter
+
+    row = await Counter.objects.aget(pk=number % ROWS + 1)
+    row.value += 1
+    await row.asave()
+    if number % FAILS_EVERY == 0:
+        raise Fatal(f"order {number} is withdrawn")
+
+
+async def misbehave(context, *, how):
+    """Be bad to those beside it, in one of six ways."""
+    await asyncio.sleep(0.3)
+    await _BAD[how]()
+
+
+async def _exit():
+    os._exit(3)
+
+
+async def _crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+async def _spin():
+    while True:
+        pass
+
+
+async def _block():
+    time.sleep(600)
+
+
+async def _be_killed():
+    """End as by the kernel, if it takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _swallow_cancels():
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+
+
+_BAD = {
+    "os._exit": _exit,
+    "SIGSEGV": _crash,
+    "while True": _spin,
+    "time.sleep": _block,
+    "SIGKILL": _be_killed,
+    "swallows cancels": _swallow_cancels,
+}
+BAD = tuple(_BAD)
+
+# The code of an earlier commit, which is measured beside this one, may know no loops.
+if CONCURRENCY:
+    loop_noop = task_type("benchmarks.loop.noop", concurrency=CONCURRENCY)(noop_in_loop)
+    loop_wait = task_type("benchmarks.loop.wait", concurrency=CONCURRENCY)(wait)
+    loop_ask = task_type("benchmarks.loop.ask", concurrency=CONCURRENCY)(ask)
+    loop_save = task_type("benchmarks.loop.save", concurrency=CONCURRENCY)(save_in_loop)
+    loop_bad = task_type(
+        "benchmarks.loop.bad",
+        concurrency=CONCURRENCY,
+        timeout=1,
+        cancel_grace=0.5,
+        max_retries=0,
+        max_restarts=0,
+    )(misbehave)
 
 
 NOOPS = [task_type(f"benchmarks.noop.{number}")(noop) for number in range(COUNT)]

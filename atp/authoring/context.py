@@ -302,6 +302,11 @@ class Context(Stepping, GraphContext):
         if self._messages is not None:
             self._messages.end()
 
+    @property
+    def has_scratch(self) -> bool:
+        """True if the handler has used a scratch directory."""
+        return self._scratch is not None or self._own_root is not None
+
     def remove_scratch(self) -> None:
         """Remove the scratch directory, if the handler has used one."""
         if self._scratch is not None:

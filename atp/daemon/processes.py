@@ -21,8 +21,6 @@ logger = logging.getLogger("atp.daemon")
 LINUX = sys.platform == "linux"
 # The signals that stop a daemon.
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# The exit status of a loop that is replaced while attempts run in it.
-RETIRED = 75
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37

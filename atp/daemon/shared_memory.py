@@ -112,10 +112,16 @@ _WRITES_AT = _RUNNING.size + _ASKED.size
 # Until when an attempt that runs on another host may live, on the uptime clock; 0 for none.
 _LEAVE = struct.Struct("=d")
 _LEAVE_AT = _WRITES_AT + _WRITES.size
+# The number of calls that threads of a loop carry out now for the attempt of the slot; and whether
+# that attempt was cancelled.
+_CALLS = struct.Struct("=q")
+_CALLS_AT = _LEAVE_AT + _LEAVE.size
+_CUT = struct.Struct("=q")
+_CUT_AT = _CALLS_AT + _CALLS.size
 # Behind all slots: until when the lease lets this daemon's attempts live.
 _LEASE = struct.Struct("=d")
-# Behind the lease, for each loop: the slot of the attempt of which a step runs now, plus one, and
-# since when on the uptime clock. The slot is 0 while the loop waits.
+# Behind the lease, for each loop: the slot of the attempt whose step runs now, plus one, and since
+# when on the uptime clock. The slot is 0 while the loop waits.
 _STEP = struct.Struct("=qd")
 _RUNNING_PAGE_HEAD = 192
 _SLOT = 128 * 1024
@@ -125,6 +131,8 @@ NEVER = float("inf")
 END, PAUSE, GO = 1, 2, 3
 # The Instance and attempt of a worker that runs none.
 NOTHING = (0, 0)
+# An attempt in a loop was not cancelled; was cancelled; has had its turn since then.
+NOT_CUT, CUT, HEARD = 0, 1, 2
 
 
 class Running(NamedTuple):
@@ -263,6 +271,22 @@ class Page:
         at = self._steps_at + loop * _STEP.size
         memory = memoryview(self._memory)
         return memory[at : at + 8].cast("q"), memory[at + 8 : at + 16].cast("d")
+
+    def note_calls(self, slot: int, count: int) -> None:
+        """Write how many calls threads carry out now for the attempt of the slot."""
+        self._put(slot * _SLOT + _CALLS_AT, _CALLS.pack(count))
+
+    def calls(self, slot: int) -> int:
+        """Return how many calls threads carry out now for the attempt of the slot."""
+        return _CALLS.unpack_from(self._memory, slot * _SLOT + _CALLS_AT)[0]
+
+    def note_cut(self, slot: int, cut: int) -> None:
+        """Write whether the attempt of the slot was cancelled: NOT_CUT, CUT or HEARD."""
+        self._put(slot * _SLOT + _CUT_AT, _CUT.pack(cut))
+
+    def cut(self, slot: int) -> int:
+        """Return whether the attempt of the slot was cancelled: NOT_CUT, CUT or HEARD."""
+        return _CUT.unpack_from(self._memory, slot * _SLOT + _CUT_AT)[0]
 
     def _put(self, at: int, packed: bytes) -> None:
         self._memory[at : at + len(packed)] = packed

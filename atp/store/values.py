@@ -164,8 +164,6 @@ class Attempt:
     # Its worker gets no other task beside it. ``alone``: the same, and its start is recorded first.
     single: bool = False
     alone: bool = False
-    # It runs in a process of its own, although its Type has a concurrency.
-    apart: bool = False
     # The devices that it may use, by name.
     devices: tuple[str, ...] = ()
     # Its number among the tasks of its worker, which is that of its start token.

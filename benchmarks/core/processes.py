@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,15 @@ class Process:
         # Behind the name, which may have blanks and brackets in it, comes field 3.
         fields = self._read("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def files(self):
+        """The paths of the files that it has open, one for each descriptor."""
+        found = []
+        for link in (_PROC / str(self.pid) / "fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.append(os.readlink(link))
+        return found
 
     def family(self):
         """Return it and all its descendants, without those that have just ended."""

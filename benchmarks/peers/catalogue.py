@@ -23,8 +23,10 @@ _DJANGO = ("Django==5.2.19", "psycopg2-binary==2.9.13")
 
 # What is installed into the virtual environment of each, by its name.
 REQUIREMENTS = {
+    "arq": ("arq==0.28.0", "redis==5.3.1"),
     "awa": ("awa-pg==0.6.9",),
     "celery": ("celery[redis]==5.7.0", "redis==8.1.0"),
+    "celery-gevent": ("celery[redis]==5.7.0", "redis==8.1.0", "gevent==26.9.0"),
     "celery-django": ("celery[redis]==5.7.0", "redis==8.1.0", *_DJANGO),
     "chancy": ("chancy==0.26.0", "psycopg[binary]==3.3.9"),
     "django-ox": (
@@ -68,7 +70,8 @@ class Participant:
     added up; ``workers`` is how many worker processes are started, which may have
     children; ``variables`` go into the environment of all its processes; ``database``
     is where handlers save rows, if not in the store; ``least`` is what ATP divided by
-    it has to be at least, by values of a figure.
+    it has to be at least, by values of a figure; ``rivals`` is what it has to be at least
+    divided by others, by their keys and by values of a figure.
     """
 
     key: str
@@ -84,6 +87,7 @@ class Participant:
     figures: tuple = _NOOPS
     database: str = ""
     least: dict = field(default_factory=dict)
+    rivals: dict = field(default_factory=dict)
 
     @property
     def versions(self):
@@ -153,6 +157,8 @@ _CELERY = {
     "workers": 2,
     "figures": (DRAIN, ENQUEUE, LATENCY),
 }
+# What waits in one process, or in two: attempts at a time.
+_BESIDE_EACH_OTHER = 100
 _CELERY_QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 _DRAMATIQ = {
     "driver": "dramatiq",
@@ -183,6 +189,17 @@ PEERS = (
         **_PGQUEUER,
     ),
     Participant(
+        key="atp-loop",
+        name="ATP, coroutines in a loop",
+        driver="atp_loop",
+        store=POSTGRES,
+        unfinished="SELECT count(*) FROM atp_task",
+        settings=f"atpd --loops 1, {_BESIDE_EACH_OTHER} coroutines in one process",
+        options={"store": POSTGRES, "loops": 1, "concurrency": _BESIDE_EACH_OTHER},
+        figures=(DRAIN, LATENCY),
+        rivals={"pgqueuer": {DRAIN: 1}},
+    ),
+    Participant(
         key="procrastinate",
         name="procrastinate",
         driver="procrastinate",
@@ -210,6 +227,16 @@ PEERS = (
         store=POSTGRES,
         options={"store": POSTGRES, "worker": {"interval": 0.1}},
         figures=(*_NOOPS, KILL),
+        **_DJANGO_OX,
+    ),
+    Participant(
+        key="django-ox-threads",
+        name="django-ox, threads",
+        environment="django-ox",
+        settings="two ox_worker of 10 threads, looking every 0.1 s; persistent connections",
+        store=POSTGRES,
+        options={"store": POSTGRES, "worker": {"interval": 0.1, "concurrency": 10}},
+        figures=(DRAIN, LATENCY),
         **_DJANGO_OX,
     ),
     Participant(
@@ -292,6 +319,21 @@ PEERS = (
         **_CELERY | {"figures": (DRAIN, LATENCY)},
     ),
     Participant(
+        key="celery-gevent",
+        name="Celery, gevent",
+        settings="two workers of 50 greenlets each, prefetching 400, without gossip, mingle and"
+        " heartbeat; no results",
+        options={
+            "arguments": [
+                "--pool=gevent",
+                f"--concurrency={_BESIDE_EACH_OTHER // 2}",
+                "--prefetch-multiplier=8",
+                *_CELERY_QUIET,
+            ]
+        },
+        **_CELERY | {"environment": "celery-gevent", "figures": (DRAIN, LATENCY)},
+    ),
+    Participant(
         key="celery-chord",
         name="Celery, chord",
         driver="celery_chord",
@@ -317,6 +359,25 @@ PEERS = (
         settings="2 processes of 8 threads, each prefetching 16; no results",
         options={"arguments": ["--processes=2", "--threads=8"]},
         **_DRAMATIQ | {"figures": (DRAIN, LATENCY)},
+    ),
+    Participant(
+        key="arq",
+        name="arq",
+        driver="arq",
+        environment="arq",
+        store=REDIS,
+        unfinished="ZCARD arq:queue",
+        settings=f"{_BESIDE_EACH_OTHER} coroutines in one process, looking every 0.01 s;"
+        " no results",
+        options={
+            "worker": {
+                "max_jobs": _BESIDE_EACH_OTHER,
+                "poll_delay": 0.01,
+                "keep_result": 0,
+                "log_results": False,
+            }
+        },
+        figures=(DRAIN, ENQUEUE, LATENCY),
     ),
     Participant(
         key="huey-sqlite",

@@ -41,15 +41,16 @@ class Findings:
         return statistics.median(numbers) if numbers else None
 
     def ratio(self, participant, value):
-        """Return ATP's value divided by a peer's, the median of the runs; None if there is none.
+        """Return ATP's value divided by a peer's, the median of the runs; None if there is none."""
+        own = self.participants[0]
+        return None if participant is own else self.quotient(own, participant, value)
+
+    def quotient(self, participant, rival, value):
+        """Return the value of one divided by that of another; None if there is none.
 
         Both are of the same run: what slows the machine down for a while slows both.
         """
-        if participant is self.participants[0]:
-            return None
-        own, others = (
-            self._values[each.key].get(value, ()) for each in (self.participants[0], participant)
-        )
+        own, others = (self._values[each.key].get(value, ()) for each in (participant, rival))
         # Who has failed once is not asked again, so that what is there begins with the first run.
         ratios = [mine / other for mine, other in zip(own, others, strict=False) if other]
         return statistics.median(ratios) if ratios else None
@@ -76,6 +77,7 @@ class Findings:
                 if (ratio := self.ratio(participant, value)) is not None:
                     report.ratio[name] = ratio
             self._judge(participant, report)
+            self._judge_rivals(participant, report)
         own = self.participants[0]
         for figure, reason in self.failures(own).items():
             report.exceeded.append(f"{own.name} has failed at {figure}: {reason}")
@@ -102,3 +104,17 @@ class Findings:
                     f"{self.participants[0].name} is {ratio:.2f} times {participant.name}"
                     f" by {value}, not {least}"
                 )
+
+    def _judge_rivals(self, participant, report):
+        """Compare a participant with those beside it that it has to be as quick as."""
+        for rival in self.participants:
+            for value, least in participant.rivals.get(rival.key, {}).items():
+                ratio = self.quotient(participant, rival, value)
+                if ratio is None:
+                    continue
+                report.compare(rival.name, ratio, figure=f"{participant.name}: {value}")
+                if ratio < least:
+                    report.exceeded.append(
+                        f"{participant.name} is {ratio:.2f} times {rival.name} by {value},"
+                        f" not {least}"
+                    )

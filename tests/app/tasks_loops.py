@@ -1,12 +1,13 @@
 """Handlers with a concurrency. Only daemons with the label ``tests=loops`` serve them."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import time
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import SyncToAsync, sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.utils import translation
@@ -94,6 +95,8 @@ async def too_long(context, *, path, how):
     try:
         if how == "thread":
             await sync_to_async(time.sleep)(1)
+        if how == "other thread":
+            await asyncio.to_thread(_sleep_and_tell, path)
         await asyncio.sleep(60)
     except asyncio.CancelledError:
         record(path, event="cancelled", how=how)
@@ -102,6 +105,34 @@ async def too_long(context, *, path, how):
         if how == "raises":
             raise ValueError("not in time") from None
         raise
+
+
+def _sleep_and_tell(path):
+    time.sleep(1)
+    record(path, event="thread ended")
+
+
+@task_type("loops.in_thread", concurrency=100, needs=HERE, timeout=120)
+async def in_thread(context, *, path, seconds):
+    await sync_to_async(time.sleep)(seconds)
+    record(path, event="ran")
+
+
+@task_type("loops.count", concurrency=100, needs=HERE, timeout=120)
+async def count(context):
+    """Return how much of earlier attempts this process still holds."""
+    gc.collect()
+    return {"lanes": len(SyncToAsync.context_to_thread_executor)}
+
+
+@task_type("loops.child", concurrency=100, needs=HERE, timeout=120)
+async def child_fails(context):
+    context.child = asyncio.ensure_future(_fail())
+    await asyncio.sleep(0.05)
+
+
+async def _fail():
+    raise ValueError("of a child")
 
 
 @task_type("loops.leftovers", concurrency=100, needs=HERE, timeout=120)
@@ -143,6 +174,8 @@ async def bad(context, *, how):
     await asyncio.sleep(0.3)
     if how == "exit":
         os._exit(3)
+    if how == "thread":
+        await sync_to_async(os._exit)(4)
     if how == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "spin":

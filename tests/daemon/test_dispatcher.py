@@ -332,7 +332,7 @@ def test_worker_that_makes_progress_is_not_stuck(pool, stuck, clock):
     stuck.link.is_retiring = True
     pool.put([claimed(20, lost=1)])
     assert pool.hand_out() == []
-    assert (pool.has_free(), pool.room()[0].limit) == (False, 0)
+    assert (pool.is_idle(), pool.room()[0].limit) == (False, 0)
 
 
 # Workers are not heard while too much waits to be recorded
@@ -485,7 +485,9 @@ def claiming():
         store=SimpleNamespace(claims=SimpleNamespace(claim=claim, miss=lambda **_: 0)),
         identity=SimpleNamespace(holder="me", name="me", types=["a"], leased=True),
         pool=SimpleNamespace(
-            room=lambda behind: (inside.Room(1, 1), inside.Room(0, 0)), is_low=lambda: True
+            room=lambda behind: (inside.Room(1, 1), inside.Room(0, 0)),
+            is_low=lambda: True,
+            concurrency={},
         ),
         capacity=inside.Capacity({}, {}, inside.Pool()),
         queue=queue_state,

@@ -54,7 +54,7 @@ def test_attempts_of_a_loop_wait_beside_each_other(atpd, record):
     lines = record.lines()
     assert 50 < most_at_once(lines) <= 100
     assert {line["pid"] for line in lines} == set(daemon.loops())
-    assert story(instances[0]) == ONCE
+    assert all(story(instance) == ONCE for instance in instances)
 
 
 def test_type_has_at_most_its_own_concurrency_in_a_loop(atpd, record):
@@ -156,7 +156,7 @@ def test_transaction_that_is_left_open_is_an_error_of_its_attempt_alone(atpd):
     assert Group.objects.count() == 20
 
 
-@pytest.mark.parametrize("how", ["waits", "thread", "raises"])
+@pytest.mark.parametrize("how", ["waits", "thread", "other thread", "raises"])
 def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
     instance = types.too_long.enqueue(path=str(record), how=how)
     daemon = atpd(*HERE, processes=1).ready()
@@ -167,7 +167,42 @@ def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
     assert ("not in time" in lost.message) == (how == "raises")
     assert lost.detail == TIMEOUT
     assert len(record.lines("cancelled")) == 1
+    # What it does in a thread is part of the attempt.
+    assert len(record.lines("thread ended")) == (how == "other thread")
     assert daemon.loops() == [loop]
+
+
+def test_attempt_that_waits_for_a_thread_can_be_cancelled(atpd, record):
+    path = str(record)
+    busy = types.in_thread.enqueue_many([{"path": path, "seconds": 3}] * 8)
+    daemon = atpd(*HERE, processes=1).ready()
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 8)
+    queued = types.in_thread.enqueue(path=path, seconds=0)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 9)
+    queue.cancel(queued)
+    assert ended([queued]) == [Reason.CANCELLED]
+    assert set(ended(busy)) == {State.FINISHED}
+    assert len(record.lines("ran")) == 8
+    assert daemon.facts("loop_killed") == []
+
+
+def test_process_keeps_nothing_of_attempts_that_have_ended(atpd, record):
+    path = str(record)
+    instances = types.in_thread.enqueue_many([{"path": path, "seconds": 0}] * 150)
+    atpd(*HERE, processes=1).ready()
+    assert set(ended(instances)) == {State.FINISHED}
+    found = types.count.enqueue()
+    assert ended([found]) == [State.FINISHED]
+    assert found.response.value == {"lanes": 1}
+
+
+def test_error_of_a_task_that_nobody_awaited_is_in_the_log(atpd):
+    instance = types.child_fails.enqueue()
+    atpd(*HERE, processes=1).ready()
+    assert ended([instance]) == [State.FINISHED]
+    [message] = messages(instance)
+    assert "a task of the handler raised" in message
+    assert "ValueError: of a child" in message
 
 
 def test_attempt_that_returns_in_its_grace_has_finished(atpd, record):
@@ -282,15 +317,23 @@ def never_twice(lines):
     return True
 
 
-def test_attempt_that_was_lost_runs_in_a_process_of_its_own(atpd, record):
-    instance = types.wait.enqueue(path=str(record), seconds=1)
+def test_attempt_whose_thread_ends_the_process_is_charged_and_no_other(atpd, record):
+    good = types.wait.enqueue_many([{"path": str(record), "seconds": 2}] * 5)
+    atpd(*HERE, processes=1).ready()
+    record.wait_for("start", 5)
+    bad = types.bad.enqueue(how="thread")
+    assert ended([bad]) == [Reason.STALE]
+    assert set(ended(good)) == {State.FINISHED}
+    assert not any(instance.restarts for instance in good)
+
+
+def test_attempts_of_a_loop_that_was_killed_from_outside_are_lost_once(atpd, record):
+    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 1}] * 5)
     daemon = atpd(*HERE, processes=1).ready()
-    record.wait_for("start")
+    record.wait_for("start", 5)
     os.kill(the_loop(daemon), signal.SIGKILL)
-    assert ended([instance]) == [State.FINISHED]
-    assert instance.restarts == 1
-    _, again = record.lines("start")
-    assert again["pid"] in daemon.workers()
+    assert set(ended(instances)) == {State.FINISHED}
+    assert [instance.restarts for instance in instances] == [1] * 5
 
 
 def test_row_of_a_daemon_shows_what_blocks_a_loop(atpd, record):

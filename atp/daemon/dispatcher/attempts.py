@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 class Attempts:
     """The attempts that this daemon holds, and the operations on them.
 
-    ``processes`` is the most workers at work, and ``places`` is how many attempts the loops have
-    room for. If the daemon is quiet or stops, ``stopping`` is
-    the reason why it starts nothing, else "". ``undecided`` are the transactional attempts, by
-    key, whose worker died, and of which it is not known yet whether the worker has committed
-    the end.
+    ``processes`` is the most workers at work, without the loops. If the daemon is quiet or stops,
+    ``stopping`` is the reason why it starts nothing, else "". ``undecided`` are the transactional
+    attempts, by key, whose worker died, and of which it is not known yet whether the worker has
+    committed the end.
     """
 
-    def __init__(self, core: "Core", processes: int = 1, places: int = 0) -> None:
+    def __init__(self, core: "Core", processes: int = 1) -> None:
         self._core = core
         self._pool: Pool = core.pool
         self._pool.single = core.downstreams.names
@@ -54,7 +53,7 @@ class Attempts:
         self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
         self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
         self.stacks = Stacks(core, self)
-        self.usage = UsageMeter(core.pool, core.identity, processes + places)
+        self.usage = UsageMeter(core.pool, core.identity, processes)
         self.stopping = ""
         self.undecided: dict[Key, Attempt] = {}
 

@@ -49,12 +49,17 @@ class Capacity:
         self._turn = 0
         # Whether the last claim may have left due Tasks behind, for want of resources.
         self.is_short = False
+        # The sides (loops or not) at which it looked, and those for which it took all it might.
+        self.looked: set[bool] = set()
+        self.full: set[bool] = set()
         # Why the engine of an executor is away, or "".
         self.error = ""
 
     def free(self) -> dict[str, int]:
         """Return the amounts that no attempt of this daemon takes."""
         free = dict(self._capacity)
+        if not self._costs:
+            return free
         for attempt in self._pool.attempts():
             self._take(free, attempt.type)
         return free
@@ -99,11 +104,12 @@ class Capacity:
         ``memory`` is that of the claims of Types that take no resources and run in processes. The
         Types that need a claim of their own take turns in being the first.
         """
-        self.is_short = False
+        self.is_short, self.looked, self.full = False, {False}, set()
         concurrency = self._pool.concurrency
         costly = [type for type in types if type in self._costs]
         if not costly and not concurrency:
             return lambda: claim(types, processes.limit, processes.free, memory)
+        self.looked = set()
         free = self.free()
         plain = [t for t in types if t not in self._costs and t not in concurrency]
         turns = [Turn(plain, memory), *(Turn([type], self._memories[type]) for type in costly)]
@@ -128,6 +134,7 @@ class Capacity:
                 if left <= 0:
                     self.is_short = True
                     continue
+                self.looked.add(turn.loops)
                 try:
                     found = claim(turn.types, left, min(idle, left), turn.memory)
                 except DatabaseError:
@@ -141,6 +148,7 @@ class Capacity:
                     self._take(free, turn.types[0], len(found))
                 if is_costly or turn.room is not None:
                     self.is_short = self.is_short or len(found) == left
+            self.full = {side for side, number in count.items() if number >= rooms[side].limit}
             return claimed
 
         return claim_all

@@ -71,6 +71,8 @@ class Claiming:
         self._jobs = jobs
         self._wait = FIRST_WAIT
         self._put_backs_at_wait: int | None = None
+        # The sides (loops or not) for which the last claim may have left due Tasks behind.
+        self._waits: set[bool] = set()
         # When jobs come before claims, and whether one has come since the last claim.
         self._jobs_first_at, self._did_job = _after_a_rest(), False
 
@@ -85,7 +87,7 @@ class Claiming:
         if uptime() >= self._jobs_first_at and not self._did_job and self._job():
             return
         rooms = self._rooms() if claims and self._identity.leased else NO_ROOM
-        if any(room.limit for room in rooms) and self._identity.types and self._is_time():
+        if self._identity.types and any(room.limit for room in rooms):
             self._did_job = False
             self._claim(*rooms)
         else:
@@ -99,17 +101,32 @@ class Claiming:
         return self._did_job
 
     def _rooms(self) -> tuple[Room, Room]:
-        """Return how many Tasks the processes and the loops want."""
+        """Return how many Tasks to claim now, for processes and for loops."""
         if not self._pool.is_low():
             return NO_ROOM
-        processes, loops = self._pool.room(behind=max(0, self._core.unrecorded.pending - BATCH))
+        behind = max(0, self._core.unrecorded.pending - BATCH)
+        processes, loops = self._pool.room(behind)
         bounded = self._core.capacity.bounded
-        return Room(bounded(processes.limit), bounded(processes.free)), loops
+        processes = Room(bounded(processes.limit), bounded(processes.free))
+        return self._due(processes, loops=False), self._due(loops, loops=True)
 
-    def _is_time(self) -> bool:
-        """Tell whether a worker has become free, or a Task is due or may be due."""
-        freed = self._queue.take_freed()
-        return freed or self._queue.is_due or self._queue.more_waits
+    def _due(self, room: Room, *, loops: bool) -> Room:
+        """Return the room of a side if it is time to look for its Tasks, else no room.
+
+        That is if a worker of it has become free, or a Task is due or may be due.
+        """
+        if not room.limit or not self._serves(loops=loops):
+            return NO_ROOM[0]
+        freed = self._queue.take_freed(loops=loops)
+        is_time = freed or self._queue.is_due or self._queue.more_waits or loops in self._waits
+        return room if is_time else NO_ROOM[0]
+
+    def _serves(self, *, loops: bool) -> bool:
+        """Tell whether this daemon serves Types of a side."""
+        concurrency = self._pool.concurrency
+        if not concurrency:
+            return not loops
+        return any((type in concurrency) == loops for type in self._identity.types)
 
     def _claim(self, processes: Room, loops: Room) -> None:
         core, queue = self._core, self._queue
@@ -117,13 +134,15 @@ class Claiming:
         types = core.downstreams.claimable(types)
         put_backs, calls = queue.put_backs, queue.calls
         began = uptime()
-        if self.found_nothing():
-            # Claim one Task, which starts at once; the next claim takes those that came with it.
-            processes, loops = (
-                room._replace(limit=min(1, room.limit)) for room in (processes, loops)
-            )
-        wanted = max(processes.limit, loops.limit)
-        queue.forget_empty()
+        # If none was due, claim one Task, which starts at once; the next claim takes those that
+        # came with it.
+        if queue.is_empty():
+            processes = processes._replace(limit=min(1, processes.limit))
+        if queue.is_empty(loops=True):
+            loops = loops._replace(limit=min(1, loops.limit))
+        for side, room in ((False, processes), (True, loops)):
+            if room.limit:
+                queue.forget_empty(loops=side)
         if queue.is_due:
             queue.due_at = None
         careful = core.caution.is_advised
@@ -148,9 +167,15 @@ class Claiming:
                 core.counters.missed(missed)
             # This claim may not have seen the Tasks that came into the queue meanwhile.
             was_called = queue.calls != calls
-            queue.more_waits = len(tasks) >= wanted or bool(missed) or was_called
+            queue.more_waits = bool(missed) or was_called
+            looked = core.capacity.looked
+            full = looked & core.capacity.full
+            if not self._pool.concurrency and len(tasks) >= processes.limit:
+                full = looked
+            self._waits = (self._waits - looked) | full
             if not queue.more_waits:
-                queue.found_empty(put_backs)
+                for side in looked - full:
+                    queue.found_empty(put_backs, loops=side)
             if not tasks:
                 self._wait_longer(put_backs)
             else:
@@ -201,15 +226,29 @@ class Claiming:
 
     def found_nothing(self) -> bool:
         """Tell whether the last look found no due Task, and none was put back since."""
-        return self._queue.is_empty or not self._identity.types
+        if not self._identity.types:
+            return True
+        sides = [side for side in (False, True) if self._serves(loops=side)]
+        return all(self._queue.is_empty(loops=side) for side in sides)
 
     def has_drained(self) -> bool:
         """Tell whether the last look found no due Task, though there was room for any."""
         return self.found_nothing() and not self._core.capacity.is_short
 
+    def is_listening(self) -> bool:
+        """Tell whether some worker would start a new Task at once, if it is of its Types."""
+        if not self._pool.concurrency:
+            return self.is_idle()
+        if self._attempts.stopping or not self._core.capacity.has_room:
+            return False
+        return any(
+            self._queue.is_empty(loops=side) and self._pool.side(loops=side).has_free()
+            for side in (False, True)
+        )
+
     def is_idle(self) -> bool:
-        """Tell whether a worker would start a new Task at once."""
-        has_room = self._pool.has_free() and self._core.capacity.has_room
+        """Tell whether a worker would start a new Task at once, of whatever Type it is."""
+        has_room = self._pool.is_idle() and self._core.capacity.has_room
         return self.found_nothing() and has_room and not self._attempts.stopping
 
 
@@ -374,16 +413,18 @@ class HandOver:
         """Whether the row of an idle daemon has to name another channel."""
         return self._channel != self._wakeups.channel
 
-    def begin_row(self, *, idle: bool) -> "RowChannel | None":
+    def begin_row(self, *, idle: bool, takes_all: bool) -> "RowChannel | None":
         """Begin to write the row; return the channel to write, or None if it was lost just now.
 
-        From now on an enqueue may hand over a Task through it.
+        From now on an enqueue may hand over a Task through it. An idle daemon that would not start
+        Tasks of all its Types at once names no channel: it is only woken up.
         """
         channel = self._wakeups.channel
         if self._is_other(channel):
             return None
-        row = RowChannel(channel, before=self._channel, taken=self._taken)
-        self._channel, self.is_open = channel, self.is_open or idle
+        is_woken = idle and not takes_all
+        row = RowChannel("" if is_woken else channel, before=self._channel, taken=self._taken)
+        self._channel, self.is_open = row.channel, self.is_open or (idle and takes_all)
         return row
 
     def failed_row(self, row: "RowChannel") -> None:
@@ -396,7 +437,7 @@ class HandOver:
         ``unheard``: a Task was handed over, and nobody has read that yet. If that lasts for
         RENEW_EVERY, the listener works, but does not see the Task: the identity is given up.
         """
-        self.is_open = idle or unheard
+        self.is_open = (idle and bool(row.channel)) or unheard
         if not unheard:
             self._unheard_since = None
         elif self._unheard_since is None:

@@ -40,9 +40,11 @@ class QueueState:
         self.planned_at: float | None = None
         self.graphless_at: float | None = None
         self.jobs: set[str] = set()
-        self._freed = False
-        # The number of put-backs when a look found no due Task in the queue.
-        self._empty_at: int | None = None
+        # Whether a worker has become free: a process, and a place of a loop.
+        self._freed = {False: False, True: False}
+        # The number of put-backs when a look found no due Task in the queue, for processes and for
+        # loops.
+        self._empty_at: dict[bool, int | None] = {False: None, True: None}
 
     def call(self) -> None:
         """Note that a Task may wait in the queue."""
@@ -54,27 +56,28 @@ class QueueState:
         self.put_backs += 1
         self.call()
 
-    def free(self) -> None:
-        """Note that a worker has become free."""
-        self._freed = True
+    # ``loops`` tells the Types that run in loops from the others.
 
-    def take_freed(self) -> bool:
+    def free(self, *, loops: bool = False) -> None:
+        """Note that a worker has become free."""
+        self._freed[loops] = True
+
+    def take_freed(self, *, loops: bool = False) -> bool:
         """Tell whether a worker has become free since the last call."""
-        freed, self._freed = self._freed, False
+        freed, self._freed[loops] = self._freed[loops], False
         return freed
 
-    def found_empty(self, put_backs: int) -> None:
+    def found_empty(self, put_backs: int, *, loops: bool = False) -> None:
         """Note that a look found no due Task; it began after this number of put-backs."""
-        self._empty_at = put_backs
+        self._empty_at[loops] = put_backs
 
-    def forget_empty(self) -> None:
+    def forget_empty(self, *, loops: bool = False) -> None:
         """Forget that the queue was found empty, because a new look begins."""
-        self._empty_at = None
+        self._empty_at[loops] = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the last look found no due Task, and none was put back since."""
-        return self._empty_at == self.put_backs
+    def is_empty(self, *, loops: bool = False) -> bool:
+        """Tell whether the last look found no due Task, and none was put back since."""
+        return self._empty_at[loops] == self.put_backs
 
     @property
     def is_due(self) -> bool:

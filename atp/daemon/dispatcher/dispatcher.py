@@ -94,7 +94,7 @@ class Dispatcher:
         ]
         self._wakeups = Wakeups(store, self._ring, self._wake)
         self._hand_over = HandOver(identity, self._wakeups)
-        self._attempts = attempts = Attempts(core, self._options.processes, loops * places)
+        self._attempts = attempts = Attempts(core, self._options.processes)
         self._reader = Reader(core, attempts)
         self._daemon_commands = daemon_commands = DaemonCommands(core, attempts, self._request)
         self._intake = Intake(self._selector, core.unrecorded, self._reader)
@@ -193,7 +193,7 @@ class Dispatcher:
             self._rang = False
             self._core.queue.call()
         # Listen only while idle: a daemon at work claims anyway, and would hear its own writes.
-        self._wakeups.listen(self._claiming.is_idle(), may_be_handed=self._hand_over.is_open)
+        self._wakeups.listen(self._claiming.is_listening(), may_be_handed=self._hand_over.is_open)
         for thread in self._threads:
             thread.cut_if_overdue(settings.STATEMENT_TIMEOUT)
         run_due(self._own_jobs)

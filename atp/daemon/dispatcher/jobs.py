@@ -244,7 +244,8 @@ class Look(Job):
         self.daemon_commands.hint(outlook.request)
         queue.due_at = None if outlook.due is None else result.sent + outlook.due
         if outlook.due is None or outlook.due > 0:
-            queue.found_empty(self._put_backs)
+            for loops in (False, True):
+                queue.found_empty(self._put_backs, loops=loops)
         queue.graphless_at = None if outlook.graphs else result.sent
         queue.planned_at = None
         if outlook.planned is not None and outlook.planned > 0:

@@ -462,16 +462,21 @@ class Renewal:
         # A daemon that stops and holds nothing is gone before anybody looks.
         if mode is not self._row_mode and (mode is not Mode.STOPPING or self._attempts.any()):
             return True
-        if self._claiming.is_idle():
+        if self._claiming.is_listening():
             self._busy_since = uptime()
-            return self._row_idle is not True or self._hand_over.wants_row
+            wants_channel = self._claiming.is_idle() and self._hand_over.wants_row
+            return self._row_idle is not True or wants_channel
         return self._row_idle is True and uptime() - self._busy_since >= TELL_BUSY_AFTER
 
     def start(self, thread: DatabaseThread) -> None:
         """Submit a renewal to the thread."""
         core, daemon = self._core, self._core.identity.holder
-        workers, idle, mode = self._attempts.workers(), self._claiming.is_idle(), self._mode()
-        misfits, row = core.misfits.by_type(), self._hand_over.begin_row(idle=idle)
+        workers, mode = self._attempts.workers(), self._mode()
+        idle, takes_all = self._claiming.is_listening(), self._claiming.is_idle()
+        misfits, row = (
+            core.misfits.by_type(),
+            self._hand_over.begin_row(idle=idle, takes_all=takes_all),
+        )
         engine = core.identity.engine
         if row is None:
             return  # the next turn finds that the channel was lost

@@ -191,7 +191,7 @@ def _mean(before: float | None, seconds: float) -> float:
 # The pool: the workers with the tasks assigned to each, and the Tasks that wait for one.
 #
 # It has two sides: the worker processes, and the places of the loops. An attempt goes to the side
-# of its Type. But if its Instance was lost before, it goes to a process of its own, if one is free.
+# of its Type.
 
 # A claimed Task that no worker could start for this long is handed back, so
 # that another daemon can have it.
@@ -317,7 +317,7 @@ class Pool:
         self._put = 0
 
     def _side(self, attempt: Attempt) -> Side:
-        if attempt.type in self.concurrency and not attempt.apart:
+        if attempt.type in self.concurrency:
             return self.loops
         return self.processes
 
@@ -439,10 +439,17 @@ class Pool:
         """Tell whether some worker has little left to do, and no Task waits for its side."""
         return any(side.is_low() for side in self._sides)
 
-    def has_free(self, attempt: Attempt | None = None) -> bool:
-        """Tell whether some worker, which could run the attempt, has nothing to do."""
-        sides = self._sides if attempt is None else (self._side(attempt),)
-        return any(side.has_free() for side in sides)
+    def has_free(self, attempt: Attempt) -> bool:
+        """Tell whether some worker that could run the attempt has nothing to do."""
+        return self._side(attempt).has_free()
+
+    def side(self, *, loops: bool) -> Side:
+        """Return the side of the loops, or that of the processes."""
+        return self.loops if loops else self.processes
+
+    def is_idle(self) -> bool:
+        """Tell whether some worker has nothing to do, whatever Type a Task is of."""
+        return all(side.has_free() for side in self._sides)
 
     def claim_took(self, seconds: float) -> None:
         """Note the time from the start of a claim until its Tasks can be handed out."""
@@ -457,7 +464,6 @@ class Pool:
             attempt.since, attempt.place = now, place
             if attempt.lost > 0 or attempt.type in apart:
                 attempt.alone = attempt.single = True
-                attempt.apart = self.processes.has_free()
             elif self.single and attempt.type in self.single:
                 attempt.single = True
         if not self.concurrency:
@@ -545,6 +551,8 @@ class Pool:
         """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
         for side in self._sides:
             longest = side.pause(longest)
+        if self.concurrency and any(loop.blocked_by for loop in self.living_loops()):
+            longest = min(longest, BLOCKED_AFTER)
         return longest
 
     def take_unstarted_back(self, key: Key) -> None:
@@ -582,10 +590,15 @@ class LoopState:
         self.blocked_by: Step | None = None
         self.is_retiring = False
         self._concurrency = concurrency
+        self._most = max(concurrency.values())
 
     def takes(self, type: str) -> bool:
-        """Tell whether the loop may have one more task of this Type."""
-        return self.held.get(type, 0) < self._concurrency.get(type, 0)
+        """Tell whether the loop may have one more task of this Type.
+
+        If the Type may fill all its places, these may have short tasks ahead, as processes have.
+        """
+        limit = self._concurrency.get(type, 0)
+        return limit == self._most or self.held.get(type, 0) < limit
 
 
 @dataclass(eq=False)

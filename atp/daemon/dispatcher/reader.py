@@ -273,7 +273,7 @@ class Reader:
         instance, number, started, ended, _ = end
         key = instance, number
         attempt = self._pool.ended(link, key, ended - started)
-        self._queue.free()
+        self._queue.free(loops=link.loop is not None)
         revoked = link.revoked.pop(key, None)
         if attempt is None:
             if revoked is not None:
@@ -348,7 +348,7 @@ class Reader:
         if link.is_starting:
             link.is_starting = False
             # Tasks may wait for it.
-            self._queue.free()
+            self._queue.free(loops=link.loop is not None)
 
     def _on_runs_on(self, link: WorkerLink, host: str) -> None:
         link.host = host
@@ -509,9 +509,10 @@ def _key(move: Move) -> tuple[int, int | None, str]:
 
 
 class UsageMeter:
-    """Measures what the workers of this daemon do, from one period to the next.
+    """Measures what the worker processes of this daemon do, from one period to the next.
 
-    ``workers`` is the most workers at work. A paused attempt does not count as work. Only the
+    The attempts in loops are counted, but their time is not: mostly they wait. ``workers`` is the
+    most processes at work. A paused attempt does not count as work. Only the
     event loop uses the meter.
     """
 
@@ -528,7 +529,8 @@ class UsageMeter:
 
     def ended(self, attempt: Attempt, seconds: float) -> None:
         """Count an attempt that has ended, and had run for so many seconds without its pauses."""
-        self._busy += seconds - attempt.counted
+        if attempt.type not in self._pool.concurrency:
+            self._busy += seconds - attempt.counted
         self._ended += 1
 
     def weigh(self) -> None:
@@ -544,7 +546,7 @@ class UsageMeter:
         """End the period, and return it as a UsagePeriod; the next one begins now."""
         self.weigh()
         now = uptime()
-        for link in self._pool.links.values():
+        for link in self._pool.processes.links.values():
             attempt = link.running
             if attempt is not None:
                 ran = attempt.run_time(now)

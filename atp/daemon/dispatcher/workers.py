@@ -163,7 +163,7 @@ class Deaths:
             log.taken_back(worker=link.slot, count=len(again))
         self._core.pool.put_back(again)
         self._attempts.hand_back_unplaceable()
-        self._core.queue.free()
+        self._core.queue.free(loops=link.loop is not None)
         if self._attempts.stopping:
             self._attempts.hand_back_unstarted(self._attempts.stopping)
 

@@ -244,7 +244,6 @@ def be_loop(
     """Run the loop of this number, whose ``places`` are slots with their channels and tokens."""
     unused.close()
     processes.title(f"atpd-loop-{number}")
-    processes.adopt_descendants()
     processes.go_first()
     _print_to(output)
     os.environ[descendants.MARK] = inherited.folders.mark

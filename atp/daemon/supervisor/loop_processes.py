@@ -5,9 +5,8 @@ tells which attempt is to blame. The others are handed back, and nothing is char
 """
 
 import contextlib
-import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,14 +15,14 @@ from ...store.failures import TIMEOUT
 from .. import log, processes, stacks
 from ..processes import uptime
 from ..protocol import Key
-from ..shared_memory import NEVER, NOTHING, Page, Running
+from ..shared_memory import HEARD, NEVER, NOTHING, Page, Running
 from ..stacks import Looks, Stack, StackFiles
 from ..worker import interruption
 from .worker_processes import QUICK_DEATH, SLOWEST_RESTART, wait_until_stopped
 
 # A step that has run for this long, in seconds, is to blame if another attempt of its loop could
-# not end in time.
-BLOCKS_AFTER = 1.0
+# not end in time; the second figure is for an attempt that could not even be cancelled.
+BLOCKS_AFTER, BLOCKS_AT_ONCE = 1.0, 0.25
 
 
 @dataclass
@@ -129,24 +128,27 @@ class LoopProcesses:
     def ends(self, loop: LoopProcess, status: int) -> Iterator[PlaceEnd]:
         """Yield what a loop that ended with ``status`` has left at each of its places."""
         how, cause = processes.describe_status(status), processes.cause_of(status)
-        step, guilty = self._page.step(loop.number), loop.guilty
-        # A handler may exit with the same status.
-        is_replaced = step is None and os.waitstatus_to_exitcode(status) == processes.RETIRED
-        if not loop.why and step is not None and self._page.read(step.slot) is not None:
-            guilty = step.slot
+        blamed = self._blamed(loop)
         for slot in loop.slots:
             running = self._page.read(slot)
             self._page.leave(slot)
-            if is_replaced:
-                yield PlaceEnd(slot, running, messages.loop_retired(), "", None, True)
-            elif guilty is None:
-                # It was killed as a whole, or died while nobody ran: each may be to blame.
-                yield PlaceEnd(slot, running, loop.why, cause, None, False)
-            elif slot == guilty:
-                yield PlaceEnd(slot, running, loop.why, loop.cause or cause, loop.stack, False)
+            if slot in blamed:
+                stack = loop.stack if slot == loop.guilty else None
+                yield PlaceEnd(slot, running, loop.why, loop.cause or cause, stack, False)
             else:
                 why = messages.loop_ended(loop.why or messages.worker_died(how))
                 yield PlaceEnd(slot, running, why, "", None, True)
+
+    def _blamed(self, loop: LoopProcess) -> Collection[int]:
+        """Return the places of the attempts that may be to blame for the end of a loop."""
+        if loop.guilty is not None:
+            return [loop.guilty]
+        step = self._page.step(loop.number)
+        if step is not None and not loop.why:
+            return [step.slot]
+        in_threads = [slot for slot in loop.slots if self._page.calls(slot)]
+        # It was killed as a whole, or died while nobody ran: each may be to blame.
+        return in_threads if in_threads and not loop.why else loop.slots
 
     # Limits and kills
 
@@ -208,9 +210,17 @@ class LoopProcesses:
             if running is None or running.key != key:
                 return False
             loop.guilty, loop.why, loop.cause, loop.stack = slot, why, cause, stack
+            has_heard = self._page.cut(slot) == HEARD
             step = self._page.step(loop.number)
             blocked = 0.0 if step is None else uptime() - step.since
-            if step is not None and step.slot != slot and blocked >= BLOCKS_AFTER:
+            if step is None and not has_heard:
+                # Nobody could be cancelled: a callback blocks the loop.
+                loop.guilty, loop.why = None, messages.loop_blocked_by_callback()
+            elif (
+                step is not None
+                and step.slot != slot
+                and blocked >= (BLOCKS_AFTER if has_heard else BLOCKS_AT_ONCE)
+            ):
                 # The attempt could not end, since another one kept the loop from running.
                 loop.guilty, loop.cause = step.slot, TIMEOUT
                 loop.why = messages.loop_blocked(blocked)

@@ -260,8 +260,6 @@ class Signals:
 
 # The supervisor looks for deadlines and deaths at least this often, in seconds.
 TURN = 0.25
-# The exit statuses of a loop that has ended as it should.
-OF_LOOPS = (0, processes.RETIRED)
 # The requests of the dispatcher that concern a worker, and the answers.
 ASKED: dict[type[Any], Callable[[object], Callable[..., bool | None]]] = {
     protocol.Kill: attrgetter("kill_if_running"),
@@ -514,11 +512,11 @@ class Supervisor:
 
     def _on_loop_death(self, dead: LoopProcess, status: int, left: int) -> None:
         self._output.ended(dead.slots[0])
-        how, code = processes.describe_status(status), os.waitstatus_to_exitcode(status)
+        how = processes.describe_status(status)
         ends = list(self._loops.ends(dead, status))
         if dead.why:
             journal.loop_killed(loop=dead.number, pid=dead.pid, why=dead.why)
-        elif any(end.running and not end.beside for end in ends) or code not in OF_LOOPS:
+        elif os.waitstatus_to_exitcode(status) != 0 or any(end.running for end in ends):
             journal.loop_died(loop=dead.number, pid=dead.pid, how=how)
         if left:
             journal.left_behind(worker=dead.slots[0], count=left)

@@ -1,7 +1,8 @@
 """A loop: a process that runs many attempts of coroutine functions beside each other.
 
 To the dispatcher and the supervisor, each of its places is a worker. Whenever a step of a coroutine
-runs, shared memory says of which attempt it is. So the supervisor knows which one blocks the loop.
+runs, shared memory says which attempt it belongs to. So the supervisor knows which one blocks the
+loop.
 """
 
 import asyncio
@@ -14,8 +15,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, TypeVar
+
+from django.db import connections
 
 from ... import folders, messages, middleware, signals
 from ...authoring.context import Context, LogCapture
@@ -29,10 +33,10 @@ from ...store.values import Attempt, ResponseData
 from .. import protocol
 from ..options import hostname
 from ..outcomes import DONE, Kind, Outcome, cancel_grace
-from ..processes import RETIRED, uptime
+from ..processes import uptime
 from ..protocol import Channel, Closed, Inherited, packed_end, unpacked
-from ..shared_memory import NEVER, Page, Tokens
-from . import endings, execution
+from ..shared_memory import CUT, HEARD, NEVER, NOT_CUT, Page, Tokens
+from . import endings, execution, threads
 from .interruption import SIGNAL
 from .threads import CallThreads, ClosingExecutor, Lane
 from .transactions import Checkpoints
@@ -47,11 +51,9 @@ from .worker import (
 
 # In seconds, for what a handler has left in the loop when it has ended: it may clean up.
 GRACE = 1.0
-# The most threads that fetch inputs at a time.
-FETCHING = 16
-# A loop that is to be replaced takes no more tasks. Those that have not ended after this many
-# seconds are handed back.
-RETIRES_WITHIN = 60.0
+# The most threads that fetch inputs at a time, and that run what handlers give to other threads
+# than those of their lanes.
+FETCHING, OTHER_THREADS = 16, 32
 
 R = TypeVar("R")
 
@@ -61,30 +63,57 @@ logger = logging.getLogger("atp.worker")
 class Run:
     """An attempt that runs at a place. ``task`` is None until its coroutine has begun."""
 
-    def __init__(self, place: "Place", attempt: Attempt, started: float) -> None:
+    def __init__(self, place: "Place", attempt: Attempt, started: float, page: Page) -> None:
         self.place = place
         self.attempt = attempt
         self.started = started
+        self._page = page
         self.context: LoopContext | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        # What the attempt does in threads, if it has done anything there.
+        # What the attempt does in threads: in its lane, and otherwise.
         self.lane: Lane | None = None
+        self.calls: list[Future[Any]] = []
+        self._calls_now, self._lock = 0, threading.Lock()
         # The tasks that the handler has started.
         self.children: list[asyncio.Task[Any]] = []
         # Why it was cancelled: INTERRUPTED, TIMED_OUT, or None.
         self.cut_short: Kind | None = None
-        self.is_inside = self.is_over = False
+        # Whether the handler, or what comes before it, may be cancelled now.
+        self.is_open = True
+        self.is_over = False
 
     def cancel(self, why: Kind) -> None:
-        """Cancel the handler where it awaits, or as soon as it is entered."""
-        if self.cut_short is None and not self.is_over:
-            self.cut_short = why
-            if self.is_inside and self.task is not None:
-                self.task.cancel()
+        """Cancel the handler where it awaits, unless it has ended."""
+        if self.cut_short is not None or self.is_over:
+            return
+        self.cut_short = why
+        # Once the handler has ended, what remains is the attempt's own.
+        self._page.note_cut(self.place.slot, CUT if self.is_open else HEARD)
+        if self.is_open and self.task is not None:
+            self.task.cancel()
+
+    def hear(self) -> None:
+        """Note that the attempt has had its turn after it was cancelled."""
+        if self.cut_short is not None:
+            self._page.note_cut(self.place.slot, HEARD)
+
+    def begin_call(self) -> None:
+        """Note that a thread begins a call of the attempt."""
+        self._count_calls(1)
+
+    def end_call(self) -> None:
+        """Note that a thread has ended a call of the attempt."""
+        self._count_calls(-1)
+
+    def _count_calls(self, more: int) -> None:
+        with self._lock:
+            self._calls_now += more
+            if not self.is_over:
+                self._page.note_calls(self.place.slot, self._calls_now)
 
 
-# The attempt of which the running code is.
+# The attempt to which the running code belongs.
 _running: contextvars.ContextVar[Run | None] = contextvars.ContextVar("running", default=None)
 
 
@@ -118,11 +147,12 @@ class Marked(Coroutine[Any, Any, R]):
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, R],
-        slot: int,
+        run: Run,
         words: "tuple[memoryview[int], memoryview[float]]",
     ) -> None:
         self._coroutine = coroutine
-        self._mark = slot + 1
+        self._run = run
+        self._mark = run.place.slot + 1
         self._slots, self._times = words
 
     def __getattr__(self, name: str) -> Any:
@@ -135,16 +165,17 @@ class Marked(Coroutine[Any, Any, R]):
         return self._step(self._coroutine.send, value)
 
     def throw(self, *raised: Any) -> Any:
+        self._run.hear()
         return self._step(self._coroutine.throw, *raised)
 
     def close(self) -> None:
         self._coroutine.close()
 
     def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        slots = self._slots
+        slots, times = self._slots, self._times
         # A task may run its first step inside a step of the one that makes it.
-        before = slots[0]
-        self._times[0] = uptime()
+        before, since = slots[0], times[0]
+        times[0] = uptime()
         slots[0] = self._mark
         try:
             return step(*arguments)
@@ -153,6 +184,7 @@ class Marked(Coroutine[Any, Any, R]):
             raise RuntimeError(f"a task of the handler raised {error!r}") from error
         finally:
             slots[0] = before
+            times[0] = since
 
 
 class LoopCapture(LogCapture):
@@ -191,19 +223,18 @@ class Loop:
             for slot, channel, tokens in places
         ]
         self._threads = CallThreads()
-        self._fetching = ClosingExecutor(FETCHING, thread_name_prefix="atp-fetch")
+        self._fetching = ClosingExecutor(FETCHING, "atp-fetch", lambda: None)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.get_ident()
+        # The context variables of an attempt when it begins.
+        self._variables = contextvars.copy_context()
         self._done = self._running = 0
         self._is_calling = self._is_retiring = False
         # The reason why the loop should run nothing more.
         self._worn_out: str | None = None
 
-    def run(self) -> int:
-        """Run Tasks until the loop retires, and return the exit status.
-
-        The supervisor ends it otherwise.
-        """
+    def run(self) -> None:
+        """Run Tasks until the loop retires; the supervisor ends the process otherwise."""
         if folders.is_private(self._scratch.parent):
             shutil.rmtree(self._scratch, ignore_errors=True)  # left by a loop that has died
         open_root_logger(settings.LOG_LEVEL)
@@ -212,22 +243,25 @@ class Loop:
         loop = self._loop
         asyncio.set_event_loop(loop)
         loop.set_task_factory(self._make_task)
-        loop.set_default_executor(ClosingExecutor(thread_name_prefix="atp-to-thread"))
+        loop.set_default_executor(ClosingExecutor(OTHER_THREADS, "atp-thread", _running.get))
+        # A cursor of the server belongs to one connection, and the next call may have another.
+        for alias in connections:
+            connections[alias].settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = True
+        self._variables = contextvars.copy_context()
         loop.add_signal_handler(SIGNAL, self._on_signal)
         for place in self._places:
             loop.add_reader(place.channel.fileno(), self._hear, place)
             self._say(place, protocol.Look())
         loop.run_forever()
-        return RETIRED if self._running else 0
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
     ) -> asyncio.Task[Any]:
         context = options.get("context")
         run = _running.get() if context is None else context.get(_running)
-        if run is None:
+        if run is None or run.is_over:
             return asyncio.Task(coroutine, loop=loop, **options)
-        marked = Marked(coroutine, run.place.slot, self._words)
+        marked = Marked(coroutine, run, self._words)
         task = asyncio.Task(marked, loop=loop, **options)
         if run.task is not None or run.context is not None:
             run.children.append(task)
@@ -256,7 +290,12 @@ class Loop:
     def _say(self, place: Place, message: Any) -> None:
         """Send a message to the dispatcher, or keep it until the dispatcher reads."""
         box = place.outbox
-        if box and isinstance(message, protocol.Progress) and isinstance(box[-1], type(message)):
+        last = box[-1] if box else None
+        if (
+            isinstance(message, protocol.Progress)
+            and isinstance(last, protocol.Progress)
+            and last.key == message.key
+        ):
             box[-1] = message  # the one before is of no use any more
         else:
             box.append(message)
@@ -317,12 +356,16 @@ class Loop:
         # The supervisor ends an attempt that has not ended after it was cancelled.
         deadline = started + seconds + cancel_grace(attempt.type)
         facts = (deadline, started, 0, 0, seconds, attempt.uuid_text.encode())
+        self._page.note_calls(place.slot, 0)
+        self._page.note_cut(place.slot, NOT_CUT)
         self._page.enter(place.slot, attempt.instance, attempt.number, *facts)
-        place.run = run = Run(place, attempt, started)
+        place.run = run = Run(place, attempt, started, self._page)
         self._running += 1
-        context = contextvars.copy_context()
+        context = self._variables.copy()
         context.run(_running.set, run)
         run.task = self._loop.create_task(self._attempt(run), context=context)
+        if self._page.is_asked(place.slot, *attempt.key):
+            run.cancel(Kind.INTERRUPTED)
         if seconds != NEVER:
             run.timer = self._loop.call_later(seconds, run.cancel, Kind.TIMED_OUT)
 
@@ -352,16 +395,20 @@ class Loop:
             grower=place.checkpoints,
             worker=place.who,
         )
+        # All that the handler gives to sync_to_async, and Django's ORM, runs in its own lane.
+        leave = threads.enter(partial(self._lane, run))
         outcome = await self._outcome(run, context)
+        context.end()
+        if context.has_scratch:
+            await _undisturbed(self._apart(run, context.remove_scratch))
+        await self._end_work(run)
         if run.timer is not None:
             run.timer.cancel()
-        if run.children:
-            await self._end_children(run)
+        leave()
         run.is_over = True
-        context.end()
-        context.remove_scratch()
         # These refer to each other in a circle.
         run.context = run.task = run.timer = None
+        run.children = []
         self._end(run, outcome)
 
     async def _outcome(self, run: Run, context: LoopContext) -> Outcome:
@@ -372,17 +419,14 @@ class Loop:
             outcome = await self._handle(run, context)
         except BaseException as raised:  # SystemExit too: a handler does not end its loop
             error = self._translated(run, raised)
-        run.is_inside = False
-        if run.lane is not None:
-            # What it does in threads is part of the attempt, and may go on after a cancel.
-            left_open = await _undisturbed(run.lane.end())
-            run.lane = None
-            if left_open and error is None:
-                error = endings.LeftOpen()
+        # What comes later concerns the clean-up alone.
+        run.is_open, cut_short = False, run.cut_short
+        if await self._end_work(run) and error is None:
+            error = endings.LeftOpen()
         reported: BaseException | None = None
         if error is not None:
             outcome, reported = execution.read_error(attempt, context, error)
-            if run.cut_short is Kind.TIMED_OUT:
+            if cut_short is Kind.TIMED_OUT:
                 outcome = Outcome(Kind.TIMED_OUT, _timed_out(attempt, outcome))
         if reported is not None or signals.handler_ended.receivers:
             # Receivers and log handlers may use the database, or block.
@@ -402,7 +446,6 @@ class Loop:
 
     async def _handle(self, run: Run, context: LoopContext) -> Outcome:
         attempt = run.attempt
-        own = self._lane(run) if _uses_thread(attempt) else None
         if signals.handler_started.receivers:
             send = partial(execution.send_signal, signals.handler_started)
             await self._apart(run, partial(send, context=context, attempt=attempt))
@@ -410,19 +453,16 @@ class Loop:
         arguments = partial(execution.arguments_of, attempt, context, task_type)
         if codec.may_have_references(attempt.inputs):
             args, kwargs = await self._loop.run_in_executor(self._fetching, arguments)
-        elif own is not None:
+        elif codec.may_have_results(attempt.inputs):
             args, kwargs = await self._apart(run, arguments)
         else:
             args, kwargs = arguments()
         call = partial(task_type.handler, context, *args, **kwargs)
         if run.cut_short is not None:
             raise Interrupted
-        # All that the handler gives to sync_to_async, and Django's ORM, runs in its own lane.
-        Lane.enter(partial(self._lane, run))
-        run.is_inside = True
         with middleware.restore_context(attempt.carried):
             value = await middleware.run_async(context, call)
-        run.is_inside = False
+        run.is_open = False
         if value is None:
             return DONE
         return Outcome(Kind.FINISHED, response=await self._response(run, value))
@@ -439,8 +479,11 @@ class Loop:
             raise Unusable from error
 
     def _lane(self, run: Run) -> Lane:
+        """Return the lane of an attempt. Raises RuntimeError if that is over."""
+        if run.is_over:
+            raise RuntimeError("The attempt is over: nothing of it may run in a thread any more.")
         if run.lane is None:
-            run.lane = self._threads.lane()
+            run.lane = self._threads.lane(run)
         return run.lane
 
     async def _apart(self, run: Run, call: Callable[[], R]) -> R:
@@ -448,16 +491,40 @@ class Loop:
         context = contextvars.copy_context()
         return await self._loop.run_in_executor(self._lane(run), partial(context.run, call))
 
+    async def _end_work(self, run: Run) -> list[str]:
+        """Wait for what an attempt has left in the loop and in threads: it is part of it.
+
+        Return the aliases of the transactions that it has left open.
+        """
+        left_open: list[str] = []
+        if run.children:
+            await self._end_children(run)
+        while run.calls:
+            calls, run.calls = run.calls, []
+            left = [asyncio.wrap_future(call) for call in calls if not call.cancel()]
+            if left:
+                await _undisturbed(asyncio.wait(left))
+        if run.lane is not None:
+            left_open = await _undisturbed(run.lane.end())
+            run.lane = None
+        return left_open
+
     async def _end_children(self, run: Run) -> None:
         """Cancel what the handler has left in the loop, and give it a grace to clean up."""
-        left = [task for task in run.children if not task.done()]
+        children, run.children = run.children, []
+        left = [task for task in children if not task.done()]
         for task in left:
             task.cancel()
         if left:
             _, living = await _undisturbed(asyncio.wait(left, timeout=GRACE))
             if living:
-                self._worn_out = "a coroutine has left a task that does not end"
                 self._report(run, "log", logging.WARNING, messages.coroutines_left_behind())
+        for task in children:
+            # Python would tell of it when it collects the garbage, for whatever attempt.
+            if task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+                message = "a task of the handler raised, and nobody has looked at that"
+                error = {"message": message, "exception": task.exception(), "task": task}
+                self._loop.call_exception_handler(error)
 
     def _report(self, run: Run, kind: str, *values: Any, at: float | None = None) -> None:
         """Send a message of an attempt. Any thread of the handler may call this."""
@@ -480,6 +547,14 @@ class Loop:
         record = packed_end(*end)
         if len(record) > MOST_IN_RING or not place.ring.write(record):
             self._say(place, protocol.Ended(*end))
+            if place.outbox:
+                self._page.put_off(place.slot, NEVER)
+                place.then = partial(self._ended, place)
+                return
+        self._ended(place)
+
+    def _ended(self, place: Place) -> None:
+        """Begin with the next attempt of a place: the end of the last one is on its way."""
         self._page.leave(place.slot)
         place.run = None
         self._done += 1
@@ -497,14 +572,8 @@ class Loop:
             self._is_retiring = True
             for place in self._places:
                 self._say(place, protocol.Retiring(self._worn_out))
-            self._loop.call_later(RETIRES_WITHIN, self._loop.stop)
         if not self._running:
             self._loop.stop()
-
-
-def _uses_thread(attempt: Attempt) -> bool:
-    """Tell whether the inputs of an attempt are read with the database."""
-    return codec.may_have_results(attempt.inputs)
 
 
 def _timed_out(attempt: Attempt, outcome: Outcome) -> str:
@@ -530,7 +599,8 @@ def main(
     status = 1
     try:
         be_a_worker()
-        status = Loop(number, places, inherited).run()
+        Loop(number, places, inherited).run()
+        status = 0
     except BaseException:
         logger.critical("loop %s failed", number, exc_info=True)
     finally:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
@@ -31,6 +31,17 @@ R = TypeVar("R")
 _Call = tuple[Future[Any], Callable[[], Any]]
 
 
+class Caller(Protocol):
+    """Whoever has threads carry out calls: an attempt."""
+
+    # Its calls in other threads than those of its lane.
+    calls: list[Future[Any]]
+
+    def begin_call(self) -> None: ...
+
+    def end_call(self) -> None: ...
+
+
 class CallThreads:
     """The threads of one loop. They start when they are needed."""
 
@@ -41,9 +52,9 @@ class CallThreads:
         self._idle = 0
         self._lock = threading.Lock()
 
-    def lane(self) -> "Lane":
-        """Return a new lane."""
-        return Lane(self._enter)
+    def lane(self, caller: Caller) -> "Lane":
+        """Return a new lane for the calls of an attempt."""
+        return Lane(caller, self._enter)
 
     def _enter(self, lane: "Lane") -> None:
         """Have a thread serve a lane that has calls."""
@@ -66,6 +77,7 @@ class CallThreads:
             if lane.is_over:
                 _guarded(own.put_back)
                 last = None
+            del lane
 
     def _next(self, own: Connections) -> "Lane":
         """Return the next lane that has calls; let the connections go if there is none for long."""
@@ -92,21 +104,16 @@ def _guarded(call: Callable[[], object]) -> None:
 class Lane(Executor):
     """The calls of one attempt, one after the other. ``is_over``: there will be no more."""
 
-    def __init__(self, enter: Callable[["Lane"], None]) -> None:
+    def __init__(self, caller: Caller, enter: Callable[["Lane"], None]) -> None:
+        self._caller = caller
         self._enter = enter
         self._calls: deque[_Call] = deque()
         self._changed = threading.Condition()
+        # Whether it waits for a thread, or has one.
         self._is_served = False
         self.is_over = False
         # The aliases of the connections that the last call has left in a transaction.
-        self.left_open: list[str] = []
-
-    @staticmethod
-    def enter(lane: "Callable[[], Lane]") -> None:
-        """Let ``sync_to_async`` use this lane in the current context; ``lane()`` returns it."""
-        sensitive = ThreadSensitiveContext()
-        SyncToAsync.thread_sensitive_context.set(sensitive)
-        SyncToAsync.context_to_thread_executor[sensitive] = _Late(lane)
+        self._left_open: list[str] = []
 
     def submit(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
         """Add a call; return its Future."""
@@ -125,13 +132,17 @@ class Lane(Executor):
         while True:
             with self._changed:
                 # A transaction that is open keeps this thread for the lane.
-                while not self._calls:
+                while not self._calls and self._left_open and not self.is_over:
                     self._changed.wait()
+                if not self._calls:
+                    self._is_served = False
+                    return
                 future, call = self._calls.popleft()
-            _carry_out(future, call)
-            self.left_open = own.with_transaction()
+            self._carry_out(future, call)
+            del future, call
+            self._left_open = _open_transactions(own)
             with self._changed:
-                if self.left_open and not self.is_over:
+                if self._left_open and not self.is_over:
                     continue
                 if not self._calls:
                     self._is_served = False
@@ -139,17 +150,57 @@ class Lane(Executor):
             self._enter(self)
             return
 
+    def _carry_out(self, future: Future[Any], call: Callable[[], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        self._caller.begin_call()
+        try:
+            result = call()
+        except BaseException as error:
+            self._caller.end_call()
+            future.set_exception(error)
+        else:
+            self._caller.end_call()
+            future.set_result(result)
+
     async def end(self) -> list[str]:
-        """Wait until all calls are done; return the aliases of transactions that are left open."""
+        """Wait until all calls are done; return the aliases of transactions that are left open.
+
+        Calls that were cancelled before they began are dropped.
+        """
+        with self._changed:
+            self._calls = deque(each for each in self._calls if not each[0].cancelled())
+            if not (self._calls or self._is_served):
+                self.is_over = True
+                return []
         return await asyncio.wrap_future(self.submit(self._end))
 
     def _end(self) -> list[str]:
         self.is_over = True
-        return self.left_open
+        return self._left_open
+
+
+def _open_transactions(own: Connections) -> list[str]:
+    try:
+        return own.with_transaction()
+    except Exception:  # a call has closed the driver's connection
+        return []
+
+
+def enter(lane: Callable[[], Lane]) -> Callable[[], object]:
+    """Let ``sync_to_async`` use a lane in the current context, and return the end of that.
+
+    ``lane()`` returns it; most attempts have no call.
+    """
+    sensitive = ThreadSensitiveContext()
+    lanes = SyncToAsync.context_to_thread_executor
+    SyncToAsync.thread_sensitive_context.set(sensitive)
+    lanes[sensitive] = _Late(lane)
+    return partial(lanes.pop, sensitive, None)
 
 
 class _Late(Executor):
-    """Stands for a lane that is made with its first call: most attempts make none."""
+    """Stands for a lane that is made with its first call."""
 
     def __init__(self, lane: Callable[[], Lane]) -> None:
         self._lane = lane
@@ -158,27 +209,31 @@ class _Late(Executor):
         return self._lane().submit(function, *args, **kwargs)
 
 
-def _carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
 class ClosingExecutor(ThreadPoolExecutor):
-    """Threads that close the database connections which a call has opened."""
+    """Threads that close the database connections which a call has opened.
+
+    ``caller()`` returns the attempt that a call belongs to, or None.
+    """
+
+    def __init__(self, count: int, name: str, caller: Callable[[], Caller | None]) -> None:
+        super().__init__(count, thread_name_prefix=name)
+        self._caller = caller
 
     def submit(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
-        return super().submit(_closing, partial(function, *args, **kwargs))
+        caller = self._caller()
+        future = super().submit(_closing, caller, partial(function, *args, **kwargs))
+        if caller is not None:
+            caller.calls.append(future)
+        return future
 
 
-def _closing(call: Callable[[], R]) -> R:
+def _closing(caller: Caller | None, call: Callable[[], R]) -> R:
+    if caller is not None:
+        caller.begin_call()
     try:
         return call()
     finally:
         with contextlib.suppress(Exception):
             connections.close_all()
+        if caller is not None:
+            caller.end_call()

@@ -16,7 +16,6 @@ from django.core.cache import caches
 from ... import folders, messages
 from ...authoring.context import Context, LogCapture
 from ...authoring.logs import clean
-from ...authoring.loop_context import LoopContext
 from ...conf import settings
 from ...operations.registry import registry
 from ...placement import VISIBLE
@@ -311,9 +310,7 @@ class Worker:
             own_report = transaction.report
             transaction.begun = lambda: self._enter(attempt, processes.uptime())
             transaction.before_commit = partial(self._end_leftovers, attempt, own_report)
-        # An attempt that was lost in a loop may run here.
-        kind = LoopContext if registry.runs_in_loops(attempt.type) else Context
-        context = kind(
+        context = Context(
             attempt,
             report=own_report,
             interruption=lambda: self._why_to_end(attempt),
