@@ -110,6 +110,8 @@ APART = {
     "soak": "tasks=40 processes=1 warm-up=4 minutes=0.2 share=20 singly=50 set=PURGE_EVERY=0.5",
     "explain": "runs=1 waiting=3000 lanes=3 repeat=2",
     "metrics": "runs=1 waiting=3000 ended=1000 types=2 lanes=3 repeat=2",
+    "loops": "runs=1 concurrency=10 waits=20 requests=20 answer-ms=20 tasks=60 warm-up=4 samples=3 "
+    "saves=40 processes=1",
     "pages": "instances=500 types=15 lanes=3 waiting=50 claimed=10 repeat=2 seconds=2",
 }
 

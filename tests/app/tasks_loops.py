@@ -191,3 +191,12 @@ async def bad(context, *, how):
             await asyncio.sleep(600)
         except asyncio.CancelledError:
             pass
+
+
+@task_type("loops.tick", concurrency=50, needs=HERE, timeout=120, max_restarts=1000)
+async def tick(context, *, path):
+    """Tell every 10 ms that this attempt is at work, for half a second."""
+    for _ in range(50):
+        record(path, event="tick", instance=str(context.uuid), attempt=context.attempt)
+        await asyncio.sleep(0.01)
+    record(path, event="done", instance=str(context.uuid), attempt=context.attempt)

@@ -1,6 +1,8 @@
 """Loops: many attempts of coroutine functions in one process."""
 
+import itertools
 import os
+import random
 import re
 import signal
 
@@ -359,3 +361,33 @@ def test_loop_is_replaced_when_its_attempts_have_ended(atpd, record):
     assert all(story(instance) == ONCE for instance in instances)
     assert len(daemon.facts("loop_retired")) >= 1
     assert daemon.facts("loop_died") == []
+
+
+def ticks_of(record, pid):
+    return sum(line["pid"] == pid for line in record.lines("tick")[-1000:])
+
+
+@pytest.mark.long
+def test_no_two_attempts_are_at_work_at_once_in_200_kills(atpd, record):
+    """G1, G3: by the handlers' own record. Each kill hits a loop that is at work."""
+    instances = types.tick.enqueue_many([{"path": str(record)}] * 300)
+    daemon = atpd(*HERE, processes=1).ready()
+    at_random, killed = random.Random(7), set()
+    while len(killed) < 200:
+        loop = the_loop(daemon)
+        if loop in killed:
+            continue
+        count = at_random.randint(1, 400)
+        wait_for(lambda pid=loop, count=count: ticks_of(record, pid) >= count)
+        os.kill(loop, signal.SIGKILL)
+        killed.add(loop)
+        instances = [*instances, *types.tick.enqueue_many([{"path": str(record)}] * 10)]
+    assert set(ended(instances, 5 * DEADLINE)) == {State.FINISHED}
+    at_work = {}
+    for line in record.lines():
+        first, last = at_work.setdefault(line["instance"], {}).get(line["pid"], (line["time"],) * 2)
+        at_work[line["instance"]][line["pid"]] = min(first, line["time"]), max(last, line["time"])
+    assert len(at_work) == len(instances)
+    assert sum(len(spans) for spans in at_work.values()) > len(instances) + 200
+    for spans in map(sorted, map(dict.values, at_work.values())):
+        assert all(ended < begun for (_, ended), (begun, _) in itertools.pairwise(spans))

@@ -82,7 +82,10 @@ class HandOut:
     def _take_piece(self, link: "WorkerLink", given: list[Attempt]) -> None:
         """Assign the next waiting Tasks to a worker, as long as they fit."""
         now, waiting = uptime(), self._side.waiting
-        share = len(waiting) // (2 * len(self._side.links))
+        # Of the places of a loop, only one runs at any moment.
+        in_loops = self._side is self._pool.loops
+        processes = len(self._pool.living_loops() if in_loops else self._side.links)
+        share = len(waiting) // (2 * processes)
         load = self._side.load(link, now)
         for _ in range(max(1, min(PIECE, share))):
             attempt = waiting.popleft()

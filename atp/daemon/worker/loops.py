@@ -36,9 +36,9 @@ from ..outcomes import DONE, Kind, Outcome, cancel_grace
 from ..processes import uptime
 from ..protocol import Channel, Closed, Inherited, packed_end, unpacked
 from ..shared_memory import CUT, HEARD, NEVER, NOT_CUT, Page, Tokens
-from . import endings, execution, threads
+from . import endings, execution
 from .interruption import SIGNAL
-from .threads import CallThreads, ClosingExecutor, Lane
+from .threads import CallThreads, ClosingExecutor, CurrentLane, Lane
 from .transactions import Checkpoints
 from .worker import (
     MOST_IN_RING,
@@ -79,8 +79,9 @@ class Run:
         self.children: list[asyncio.Task[Any]] = []
         # Why it was cancelled: INTERRUPTED, TIMED_OUT, or None.
         self.cut_short: Kind | None = None
-        # Whether the handler, or what comes before it, may be cancelled now.
-        self.is_open = True
+        # Whether the handler, or what comes before it, may be cancelled now. A task that is
+        # cancelled before its first step would never report an end.
+        self.is_open = False
         self.is_over = False
 
     def cancel(self, why: Kind) -> None:
@@ -88,7 +89,7 @@ class Run:
         if self.cut_short is not None or self.is_over:
             return
         self.cut_short = why
-        # Once the handler has ended, what remains is the attempt's own.
+        # Before its first step, and once the handler has ended, what remains is the attempt's own.
         self._page.note_cut(self.place.slot, CUT if self.is_open else HEARD)
         if self.is_open and self.task is not None:
             self.task.cancel()
@@ -230,6 +231,7 @@ class Loop:
         self._variables = contextvars.copy_context()
         self._done = self._running = 0
         self._is_calling = self._is_retiring = False
+        self._called, self._call_after = 0.0, inherited.call_after
         # The reason why the loop should run nothing more.
         self._worn_out: str | None = None
 
@@ -247,6 +249,8 @@ class Loop:
         # A cursor of the server belongs to one connection, and the next call may have another.
         for alias in connections:
             connections[alias].settings_dict["DISABLE_SERVER_SIDE_CURSORS"] = True
+        # All that a handler gives to sync_to_async, and Django's ORM, runs in its own lane.
+        self._sensitive = CurrentLane(self._current_lane).enter()
         self._variables = contextvars.copy_context()
         loop.add_signal_handler(SIGNAL, self._on_signal)
         for place in self._places:
@@ -329,7 +333,7 @@ class Loop:
             self._loop.call_soon(self._call)
 
     def _call(self) -> None:
-        self._is_calling = False
+        self._is_calling, self._called = False, uptime()
         for place in self._places:
             if not place.outbox:
                 with contextlib.suppress(OSError, Closed):
@@ -395,8 +399,6 @@ class Loop:
             grower=place.checkpoints,
             worker=place.who,
         )
-        # All that the handler gives to sync_to_async, and Django's ORM, runs in its own lane.
-        leave = threads.enter(partial(self._lane, run))
         outcome = await self._outcome(run, context)
         context.end()
         if context.has_scratch:
@@ -404,7 +406,6 @@ class Loop:
         await self._end_work(run)
         if run.timer is not None:
             run.timer.cancel()
-        leave()
         run.is_over = True
         # These refer to each other in a circle.
         run.context = run.task = run.timer = None
@@ -445,7 +446,7 @@ class Loop:
         return error
 
     async def _handle(self, run: Run, context: LoopContext) -> Outcome:
-        attempt = run.attempt
+        run.is_open, attempt = True, run.attempt
         if signals.handler_started.receivers:
             send = partial(execution.send_signal, signals.handler_started)
             await self._apart(run, partial(send, context=context, attempt=attempt))
@@ -477,6 +478,13 @@ class Loop:
             return await self._apart(run, store)
         except NotSerializable as error:
             raise Unusable from error
+
+    def _current_lane(self) -> Lane:
+        """Return the lane of the attempt whose code runs. Raises RuntimeError if it is over."""
+        run = _running.get()
+        if run is None:
+            raise RuntimeError("Only an attempt may use the threads of its loop.")
+        return self._lane(run)
 
     def _lane(self, run: Run) -> Lane:
         """Return the lane of an attempt. Raises RuntimeError if that is over."""
@@ -559,7 +567,9 @@ class Loop:
         place.run = None
         self._done += 1
         self._running -= 1
-        self._call_soon()
+        # While it has tasks, the dispatcher looks often enough without a call.
+        if not place.waiting or uptime() - self._called > self._call_after:
+            self._call_soon()
         self._retire_if_worn_out()
         self._next(place)
 

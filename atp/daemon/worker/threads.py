@@ -187,26 +187,24 @@ def _open_transactions(own: Connections) -> list[str]:
         return []
 
 
-def enter(lane: Callable[[], Lane]) -> Callable[[], object]:
-    """Let ``sync_to_async`` use a lane in the current context, and return the end of that.
+class CurrentLane(Executor):
+    """Has the lane of the attempt that submits a call carry it out.
 
-    ``lane()`` returns it; most attempts have no call.
+    ``lane()`` returns that lane; most attempts have no call.
     """
-    sensitive = ThreadSensitiveContext()
-    lanes = SyncToAsync.context_to_thread_executor
-    SyncToAsync.thread_sensitive_context.set(sensitive)
-    lanes[sensitive] = _Late(lane)
-    return partial(lanes.pop, sensitive, None)
-
-
-class _Late(Executor):
-    """Stands for a lane that is made with its first call."""
 
     def __init__(self, lane: Callable[[], Lane]) -> None:
         self._lane = lane
 
     def submit(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
         return self._lane().submit(function, *args, **kwargs)
+
+    def enter(self) -> ThreadSensitiveContext:
+        """Let ``sync_to_async`` use this in the current context; it does while the result lives."""
+        sensitive = ThreadSensitiveContext()
+        SyncToAsync.context_to_thread_executor[sensitive] = self
+        SyncToAsync.thread_sensitive_context.set(sensitive)
+        return sensitive
 
 
 class ClosingExecutor(ThreadPoolExecutor):
