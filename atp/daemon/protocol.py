@@ -17,7 +17,7 @@ from uuid import UUID
 from ..store.values import Attempt
 from .folders import DaemonFolders
 from .options import Options
-from .shared_memory import Page
+from .shared_memory import Page, Running
 from .stacks import Stack, StackFiles
 
 # A channel carries messages between two processes of a daemon, one packet for each message.
@@ -220,8 +220,8 @@ class WorkerDied(NamedTuple):
     """A worker is dead. ``how`` describes its end, and ``cause`` is the cause as data.
 
     ``why`` is the supervisor's reason for killing it, "" if the supervisor did not kill it.
-    ``running`` is the key of the attempt that it was running, or None. ``left`` is the number
-    of processes that it had left behind and that the supervisor has killed. ``stack`` is the
+    ``running`` is the attempt that it was running, or None. ``left`` is the number of processes
+    that it had left behind and that the supervisor has killed. ``stack`` is the
     stack of the attempt before the kill, None if it was not taken. ``beside``: another attempt of
     its loop is to blame.
     """
@@ -230,7 +230,7 @@ class WorkerDied(NamedTuple):
     pid: int
     how: str
     why: str
-    running: Key | None
+    running: Running | None
     left: int
     cause: str = ""
     stack: Stack | None = None

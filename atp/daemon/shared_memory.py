@@ -60,8 +60,18 @@ class Ring:
 
     def read(self, until: int) -> list[bytes]:
         """Remove and return the records up to the count of bytes ``until``, oldest first."""
-        begin = self._counts[1]
-        data = self._copy(begin, until)
+        records, size = self._records(until)
+        if size:
+            self._counts[1] += size
+        return records
+
+    def unread(self) -> list[bytes]:
+        """Return the records that have not been read, oldest first, and leave them there."""
+        return self._records(self.written)[0]
+
+    def _records(self, until: int) -> tuple[list[bytes], int]:
+        """Return the unread records up to ``until``, and how many bytes they take."""
+        data = self._copy(self._counts[1], until)
         records, at, size, head = [], 0, len(data), _HEAD.size
         while at < size:
             length, checksum = _HEAD.unpack_from(data, at)
@@ -71,9 +81,7 @@ class Ring:
                 break
             records.append(record)
             at = end
-        if at:
-            self._counts[1] = begin + at
-        return records
+        return records, at
 
     def _copy(self, begin: int, end: int) -> bytes:
         if begin == end:

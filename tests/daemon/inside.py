@@ -26,7 +26,7 @@ from atp.daemon.dispatcher.maintenance import LONG, Drop, Miss, Plan, Portion, S
 from atp.daemon.dispatcher.pool import STEAL_AFTER, Pool, Room, WorkerLink
 from atp.daemon.dispatcher.reader import Misfits, Reader, UsageMeter
 from atp.daemon.dispatcher.recording import BATCH, UnrecordedChanges
-from atp.daemon.dispatcher.workers import KILL_AFTER, TAKE_BACK_AFTER, Deaths, StuckWorkers
+from atp.daemon.dispatcher.workers import KILL_AFTER, TAKE_BACK_AFTER, StuckWorkers, WorkerChanges
 from atp.daemon.folders import DaemonFolders
 from atp.daemon.log_handlers import Complaints
 from atp.daemon.log_process import LogThread
@@ -42,6 +42,7 @@ from atp.daemon.protocol import (
     Logged,
     Look,
     Retiring,
+    WorkerDied,
     packed_end,
     unpacked_end,
 )

@@ -1,5 +1,6 @@
 """What a dispatcher makes of what its workers do: hands, starts, ends, and what must not go on."""
 
+import logging
 import queue
 import selectors
 import time
@@ -48,7 +49,7 @@ def hall(linked):
         pool=(pool := inside.Pool()),
         capacity=inside.Capacity({}, {}, pool),
     )
-    link, _ = linked(0, core.page)
+    link, channel = linked(0, core.page)
     core.pool.add(link)
     attempts = inside.Attempts(core)
     return SimpleNamespace(
@@ -57,6 +58,7 @@ def hall(linked):
         pool=core.pool,
         unrecorded=core.unrecorded,
         link=link,
+        channel=channel,
         attempts=attempts,
         reader=inside.Reader(core, attempts),
         told=told,
@@ -72,6 +74,15 @@ def give(hall, task):
 def enter(hall, key, started):
     """Say as a worker does that it runs an attempt."""
     hall.page.enter(0, *inside.Running(*key, deadline=inside.NEVER, started=started))
+
+
+def die(hall):
+    """Say as the supervisor does that the worker is dead."""
+    with selectors.DefaultSelector() as selector:
+        intake = inside.Intake(selector, hall.unrecorded, hall.reader)
+        changes = inside.WorkerChanges(hall.core, hall.attempts, intake)
+        died = inside.WorkerDied(0, hall.link.pid, "it died", "", hall.page.read(0), 0)
+        changes.on_message[inside.WorkerDied](*died)
 
 
 def end(hall, key, started, ended):
@@ -130,6 +141,28 @@ def test_lost_attempt_is_killed_if_it_begins_and_its_end_is_refused(hall):
     assert hall.unrecorded.is_doubtful(last)
 
 
+def test_start_that_nobody_saw_before_the_death_has_its_own_time(hall):
+    """G6: the dispatcher may not run while a worker starts an attempt and dies."""
+    attempt = give(hall, claimed(1, time=claimed(1).time - timedelta(hours=1)))
+    enter(hall, attempt.key, inside.uptime() - 10)
+    began = time.time() - 10
+    die(hall)
+    start = hall.unrecorded.take()[0]
+    assert start.event is Event.START
+    assert start.time.timestamp() == pytest.approx(began, abs=1)
+
+
+def test_line_of_an_attempt_that_has_ended_does_not_date_its_start(hall):
+    """G6: the dispatcher may not run while an attempt starts, logs a line and ends."""
+    attempt = give(hall, claimed(1, time=claimed(1).time - timedelta(hours=1)))
+    now, began = inside.uptime(), time.time() - 10
+    hall.channel.send(inside.Logged(attempt.key, time.time() - 1, logging.INFO, "almost done"))
+    end(hall, attempt.key, now - 10, now)
+    start = hall.unrecorded.take()[0]
+    assert start.event is Event.START
+    assert start.time.timestamp() == pytest.approx(began, abs=1)
+
+
 def test_attempt_that_has_just_ended_is_not_killed(hall):
     """The shared memory may still show it for a moment."""
     attempt = give(hall, claimed(1))
@@ -174,9 +207,8 @@ def test_paused_attempt_does_not_count_as_work(hall):
 
 
 def test_attempt_whose_worker_dies_counts_as_work(hall):
-    attempt, _ = run_for(hall, 10)
-    deaths = inside.Deaths(hall.core, hall.attempts)
-    deaths.died(hall.pool.remove(0), attempt.key, "it died")
+    run_for(hall, 10)
+    die(hall)
     found = hall.attempts.usage.close()
     assert (found.busy_us, found.ended) == (pytest.approx(10e6, abs=1e6), 1)
 
@@ -383,7 +415,7 @@ def test_workers_are_not_read_while_too_much_is_unrecorded(intake):
     assert intake.turn(pending=inside.AGAIN + 1) == []
     assert len(intake.turn(pending=inside.AGAIN)) == 2  # by its ring, and by its channel
     assert intake.turn(pending=inside.MOST) == []
-    intake.remove(intake.link)
+    intake.remove(intake.link, None)
     assert intake.heard == [intake.link]
     assert not intake.listens_to()
     intake.turn(pending=inside.MOST)

@@ -670,7 +670,7 @@ class Stacks:
             return
         attempts = self._attempts
         if not attempt.start_known:
-            attempts.start(attempt, link, attempt.started or uptime())
+            attempts.start(attempt, link, attempt.started)
         lines = [messages.stack(stack.resident, stack.seconds, stack.busy)]
         lines += [messages.stack_unavailable(stack.problem)] if stack.problem else []
         lines += map(messages.session, sessions)

@@ -16,6 +16,7 @@ from .. import log, processes, protocol
 from ..database import DatabaseThread, Result, Results, as_stores_expect, bound_connecting
 from ..processes import uptime
 from ..protocol import Channel, Closed, Inherited, Predecessor
+from ..shared_memory import Running
 from . import commands, jobs
 from .attempts import Attempts
 from .capacity import Capacity, EngineCapacity
@@ -295,8 +296,13 @@ class Intake:
         self._links.add(link)
         self._hear(link, not self.is_behind)
 
-    def remove(self, link: WorkerLink) -> None:
-        """Read the last messages of a dead worker, and stop listening to it."""
+    def remove(self, link: WorkerLink, running: Running | None) -> None:
+        """Read the last messages of a dead worker, and stop listening to it.
+
+        ``running`` is the attempt that it ran when it died, or None.
+        """
+        if running is not None:
+            self._reader.saw(link, running)
         self._reader.collect(link)
         self._links.discard(link)
         self._hear(link, False)

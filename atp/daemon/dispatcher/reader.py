@@ -22,7 +22,7 @@ from ..descendants import in_use
 from ..outcomes import WORKERS_OWN, Kind, Outcome
 from ..processes import uptime
 from ..protocol import Key, unpacked_end
-from ..shared_memory import Page
+from ..shared_memory import Page, Running
 from .downstreams import Downstreams
 from .pool import LOOK_AFTER, Pool, WorkerLink
 
@@ -218,6 +218,8 @@ class Reader:
         self._queue = core.queue
         self._attempts = attempts
         self._times = attempts.times
+        # The messages that are handled now.
+        self._drained: list[Any] = []
         self._on_message: dict[type[Any], Callable[..., None]] = {
             protocol.Retiring: self._on_retiring,
             protocol.Ended: self._on_ended,
@@ -239,7 +241,8 @@ class Reader:
         until = link.ring.written
         self._times.set()
         self._counters.look_at_log()
-        for message in link.channel.drain():
+        self._drained = list(link.channel.drain())
+        for message in self._drained:
             self._on_message[type(message)](link, *message)
         who = self._attempts.who(link)
         for record in link.ring.read(until):
@@ -257,6 +260,10 @@ class Reader:
             return
         if running.key in link.revoked:
             self._attempts.ending.kill(link, running.key, messages.task_taken_away())
+        self.saw(link, running)
+
+    def saw(self, link: WorkerLink, running: Running) -> None:
+        """Note the start of the attempt that a worker runs, or ran when it died."""
         attempt = link.assigned.get(running.key)
         if attempt is None:
             return  # the attempt has just ended
@@ -362,15 +369,25 @@ class Reader:
         if key in link.revoked:
             self._unrecorded.doubt(key)
         elif not attempt.start_known:
-            # This message shows that the attempt has started, a short time ago.
-            running: Any = self._page.read(link.slot)
-            is_seen = running is not None and running.key == key
-            started = running.started if is_seen else at - self._times.clock
+            # This message shows that the attempt has started.
+            started = self._started(link, attempt) or at - self._times.clock
             self._attempts.start(attempt, link, started)
         instance, number = key
         facts |= {"transactional": registry.is_transactional(attempt.type)}
         who = self._attempts.who(link)
         self._unrecorded.add(ProgressUpdate(instance=instance, attempt=number, who=who, **facts))
+
+    def _started(self, link: WorkerLink, attempt: Attempt) -> float | None:
+        """Return when an attempt has started, None if nothing tells."""
+        running = self._page.read(link.slot)
+        if running is not None and running.key == attempt.key:
+            return running.started
+        if attempt.started is not None:
+            return attempt.started
+        # It has ended, and its end is behind its messages.
+        ends = [end for end in self._drained if isinstance(end, protocol.Ended)]
+        ends += [protocol.Ended(*unpacked_end(record)) for record in link.ring.unread()]
+        return next((end.started for end in ends if end[:2] == attempt.key), None)
 
     def _on_progress(
         self, link: WorkerLink, key: Key, at: float, fraction: float | None, text: str

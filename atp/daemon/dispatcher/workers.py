@@ -11,7 +11,7 @@ from ...store.values import Attempt
 from .. import log, outcomes, protocol
 from ..processes import uptime
 from ..protocol import Channel, Key
-from ..shared_memory import NOTHING, Page, Tokens
+from ..shared_memory import NOTHING, Page, Running, Tokens
 from ..stacks import Stack
 from .attempts import Attempts
 from .pool import Pool, WorkerLink
@@ -68,7 +68,7 @@ class WorkerChanges:
         pid: int,
         how: str,
         why: str,
-        running: Key | None,
+        running: Running | None,
         left: int,
         cause: str,
         stack: Stack | None,
@@ -77,11 +77,12 @@ class WorkerChanges:
         link = self._find(slot, pid)
         if link is None:
             return
-        self._intake.remove(link)
+        self._intake.remove(link, running)
         self._core.pool.remove(slot)
         self.sessions.discard(pid)
         why = why or messages.worker_died(how)
-        self._deaths.died(link, running, why, left, cause, stack, beside=beside)
+        key = running and running.key
+        self._deaths.died(link, key, why, left, cause, stack, beside=beside)
         link.close()
 
     def _frozen(self, slot: int, pid: int, key: Key, at: float) -> None:
@@ -148,7 +149,7 @@ class Deaths:
         for attempt in attempts:
             if attempt.key == running and beside and attempt.ask != Event.FAIL:
                 if not attempt.start_known:
-                    self._attempts.start(attempt, link, attempt.started or uptime())
+                    self._attempts.start(attempt, link, attempt.started)
                 self._attempts.release(attempt, why, link)
             elif attempt.key == running:
                 if stack is not None and not attempt.concluded:
@@ -171,7 +172,7 @@ class Deaths:
         attempts = self._attempts
         attempts.ending.forget(attempt.key)
         if not attempt.start_known:
-            attempts.start(attempt, link, attempt.started or uptime())
+            attempts.start(attempt, link, attempt.started)
         if attempt.concluded:
             self._core.counters.finished(attempt)
             return

@@ -505,9 +505,8 @@ class Supervisor:
             journal.worker_died(worker=dead.slot, pid=dead.pid, how=how)
         if left:
             journal.left_behind(worker=dead.slot, count=left)
-        key = running.key if running is not None else None
         cause = dead.cause or processes.cause_of(status)
-        facts = how, dead.why, key, left, cause, dead.stack
+        facts = how, dead.why, running, left, cause, dead.stack
         self._dispatcher.send(protocol.WorkerDied(dead.slot, dead.pid, *facts))
 
     def _on_loop_death(self, dead: LoopProcess, status: int, left: int) -> None:
@@ -521,8 +520,7 @@ class Supervisor:
         if left:
             journal.left_behind(worker=dead.slots[0], count=left)
         for end in ends:
-            key = end.running.key if end.running is not None else None
-            facts = how, end.why, key, left, end.cause, end.stack, end.beside
+            facts = how, end.why, end.running, left, end.cause, end.stack, end.beside
             left = 0
             self._dispatcher.send(protocol.WorkerDied(end.slot, dead.pid, *facts))
 
@@ -530,8 +528,7 @@ class Supervisor:
         """Tell the dispatcher that nothing is left of the attempt at a place."""
         running = self._page.read(place.slot)
         self._page.leave(place.slot)
-        key = running.key if running is not None else None
-        facts = how, place.why or how, key, 0, place.cause or cause
+        facts = how, place.why or how, running, 0, place.cause or cause
         self._dispatcher.send(protocol.WorkerDied(place.slot, place.pid, *facts))
 
     def _on_dispatcher_death(self, status: int) -> None:
