@@ -9,7 +9,8 @@ after one attempt, with four records in its log.
 In turn with it the floor writes as much; and where there are more daemons, one of
 as many workers drains as much. Where handlers sleep, it is told what share of the
 time workers were in them, by their own clocks. On PostgreSQL it is counted too what
-a task costs.
+a task costs. What the daemons' processes take of a processor depends least on what else
+runs on the machine.
 """
 
 from dataclasses import replace
@@ -49,6 +50,7 @@ def run(options, report):
             drained_alone.append(draining.run(alone, options.directory))
     rate = report.rates("drain", [run.rate for run in drained])
     report.rates("from the first claim", [run.rate_from_first_claim for run in drained])
+    report.row("processor of the daemons", [run.processor for run in drained], unit="µs a task")
     if options.duration_ms:
         report.shares("workers busy", [run.busy for run in drained])
     else:

@@ -8,7 +8,6 @@ read it. The time that processors work is that of all processes of the daemon.
 import time
 
 from .core import draining
-from .core.processes import Process
 from .core.statements import counted
 
 
@@ -40,12 +39,8 @@ def once(load, options):
         time.sleep(options.settle)
         if statements:
             statements.forget()
-        before = _processor_time(fleet)
+        before = fleet.processor_time
         time.sleep(options.seconds)
-        share = 100 * (_processor_time(fleet) - before) / options.seconds
+        share = 100 * (fleet.processor_time - before) / options.seconds
         sent = statements.by_pid().total() / options.seconds if statements else None
     return sent, share
-
-
-def _processor_time(fleet):
-    return sum(process.processor_time for pid in fleet.pids for process in Process(pid).family())

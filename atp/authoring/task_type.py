@@ -138,7 +138,7 @@ def task_type(
     With a ``concurrency``, a coroutine function runs in a loop beside other attempts, at most so
     many of the Type in one loop.
 
-    A ``public`` Type is a process for the clients of OGC API – Processes (:mod:`atp.ogc`).
+    A ``public`` Type is a process for the clients of OGC API – Processes (``atp.ogc``).
 
     Pages show ``owner`` and ``runbook``, a web address, to the operators of the Type. ``sensitive``
     lists arguments that are masked wherever ATP displays inputs. With ``keep_processes``, child

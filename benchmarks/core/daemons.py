@@ -79,6 +79,12 @@ class Fleet:
         return [daemon.pid for daemon in self._daemons]
 
     @property
+    def processor_time(self):
+        """The seconds that a processor has worked for all their processes."""
+        processes = [process for pid in self.pids for process in Process(pid).family()]
+        return sum(process.processor_time for process in processes)
+
+    @property
     def log(self):
         """The end of what each has logged."""
         return "\n".join(daemon.log for daemon in self._daemons)

@@ -79,12 +79,16 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Drained:
-    """How it went; ``busy`` is the share of the time that workers were in handlers."""
+    """How it went; ``busy`` is the share of the time that workers were in handlers.
+
+    ``processor`` is the time that processors worked for the daemons, in µs a task.
+    """
 
     load: Load
     batch: batch.Batch
     settled: batch.Settled
     busy: float
+    processor: float
 
     @property
     def rate(self):
@@ -110,12 +114,15 @@ def drain(load, fleet, told=None):
     """Enqueue the tasks of a load, wait until they are settled, and verify what became of them."""
     if told:
         told.forget()
+    before = fleet.processor_time
     enqueued = batch.enqueue(load.calls)
     settled = batch.settle(enqueued, fleet, least=NEARLY * load.least)
+    worked = fleet.processor_time - before
     batch.verify(enqueued)
     slept = sum(value for _, value in told.pairs()) if told else 0.0
     busy = slept / (settled.seconds * load.workers)
-    return Drained(load=load, batch=enqueued, settled=settled, busy=busy)
+    processor = 1e6 * worked / load.tasks
+    return Drained(load=load, batch=enqueued, settled=settled, busy=busy, processor=processor)
 
 
 def run(load, directory):

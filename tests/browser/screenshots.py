@@ -121,8 +121,8 @@ def _demo(directory):
         web, port = start_web(0, manage=manage, log=directory / "web.log")
         stack.callback(web.stop, patience=15)
         # Whatever still runs in the end has been looked at.
-        command = ["atpd", "--processes", "2", "--grace", "0"]
-        daemon = Child("daemon", command, manage=manage, log=directory / "atpd.log")
+        command = [manage, "atpd", "--processes", "2", "--grace", "0"]
+        daemon = Child("daemon", command, log=directory / "atpd.log")
         stack.callback(daemon.stop, patience=30)
         ended = programme.enqueue()
 

@@ -29,7 +29,7 @@ def demo(shell, tmp_path_factory):
         patch.setenv("DATABASE_URL", "")
         patch.delenv("DJANGO_SETTINGS_MODULE", raising=False)
         log = folder / "log"
-        daemon = Child("daemon", ["atpd", "-p", "2"], manage=ROOT / "manage.py", log=log)
+        daemon = Child("daemon", [ROOT / "manage.py", "atpd", "-p", "2"], log=log)
         # Without a daemon, status says that something is wrong.
         wait_for(lambda: "joined the queue" in log.read_text(), what="a daemon")
         yield run

@@ -319,6 +319,11 @@ _STRIKING = [
 _OTHERS = sorted(_LIMITS - {*_STRIKING})
 _LIMITING = ("resource.setrlimit", "resource.prlimit")
 _PROCESSOR_TIMERS = (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+# To read all categories of the locale at once takes several times as long.
+_CATEGORIES = tuple(
+    partial(_locale.setlocale, category, None)
+    for category in (_locale.LC_NUMERIC, _locale.LC_CTYPE, _locale.LC_TIME)
+)
 
 
 def _directory() -> bytes | None:
@@ -458,6 +463,7 @@ ENTRIES: tuple[Entry, ...] = (
         "the locale",
         (partial(_locale.setlocale, _locale.LC_ALL, None),),
         partial(_locale.setlocale, _locale.LC_ALL),
+        signs=lambda locale: _CATEGORIES,
     ),
     Entry("the standard input", (_standard_input,), _put_back_standard_input, is_slow=True),
     Entry(
