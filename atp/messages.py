@@ -291,6 +291,15 @@ def left_transaction_open() -> str:
     return "the handler left a transaction open, which was rolled back"
 
 
+def pause_refused(*, in_loop: bool, host: str) -> str:
+    why = "its whole handler runs in one transaction"
+    if in_loop:
+        why = "it runs in a loop"
+    elif host:
+        why = "its executor runs it"
+    return f"the attempt cannot be paused: {why}"
+
+
 def no_connection() -> str:
     return "no connection to the database"
 

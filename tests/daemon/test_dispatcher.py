@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from django.db import OperationalError, connections
 
+from atp import messages
+from atp.commands import PAUSE
 from atp.conf import settings as own
 from atp.states import Event, State
 from atp.store import get_store
@@ -18,6 +20,7 @@ from atp.store.values import Message, Move, ProgressUpdate
 from tests.helpers import DEADLINE
 from tests.samples import claimed
 
+from ..nonsense import tells
 from . import inside
 
 
@@ -161,6 +164,22 @@ def test_line_of_an_attempt_that_has_ended_does_not_date_its_start(hall):
     start = hall.unrecorded.take()[0]
     assert start.event is Event.START
     assert start.time.timestamp() == pytest.approx(began, abs=1)
+
+
+def test_log_says_once_that_an_attempt_in_a_loop_cannot_be_paused(hall):
+    """A process that does not declare the Type may ask for it."""
+    attempt, _ = run_for(hall, 10)
+    hall.link.loop = SimpleNamespace(number=0)
+    for _ in range(2):
+        hall.attempts.pausing.asked(attempt.key, PAUSE)
+    entries = []
+    while batch := hall.unrecorded.take():
+        entries += batch
+        hall.unrecorded.acknowledge()
+    [start, note] = entries
+    assert start.event is Event.START
+    [message] = note.messages
+    assert tells(message.text, messages.pause_refused(in_loop=True, host=""))
 
 
 def test_attempt_that_has_just_ended_is_not_killed(hall):

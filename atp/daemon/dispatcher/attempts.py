@@ -51,7 +51,9 @@ class Attempts:
         self.times = Times(core.identity)
         self.limited = LimitedAttempts(core.queue)
         self.ending = Ending(core.pool, core.page, core.tell, self.hand_back)
-        self.pausing = Pausing(core.pool, core.page, processes, self._record_pause, core.tell)
+        self.pausing = Pausing(
+            core.pool, core.page, processes, self._record_pause, self._refuse_pause, core.tell
+        )
         self.stacks = Stacks(core, self)
         self.usage = UsageMeter(core.pool, core.identity, processes)
         self.stopping = ""
@@ -106,6 +108,24 @@ class Attempts:
         self, attempt: Attempt, event: Event, link: WorkerLink, at: float, message: str
     ) -> None:
         self.move(attempt, event, link, time=self.times.at(attempt, at), message=message)
+
+    def _refuse_pause(self, attempt: Attempt, link: WorkerLink) -> None:
+        text = messages.pause_refused(in_loop=link.loop is not None, host=link.host)
+        message = Message(time=self.times.now(attempt), level=logging.WARNING, text=text)
+        self.note(attempt, link, message)
+
+    def note(self, attempt: Attempt, link: WorkerLink, message: Message) -> None:
+        """Add a message to the log of an attempt that runs."""
+        if not attempt.start_known:
+            self.start(attempt, link, attempt.started)
+        note = ProgressUpdate(
+            instance=attempt.instance,
+            attempt=attempt.number,
+            who=self.who(link),
+            messages=(message,),
+            transactional=registry.is_transactional(attempt.type),
+        )
+        self._unrecorded.add(note)
 
     # Handing out and handing back
 
@@ -429,7 +449,8 @@ class Pausing:
     """The pauses of a dispatcher's attempts.
 
     ``places`` is the most workers at work. ``record(attempt, event, link, at, message)`` queues
-    a Move to be recorded. ``tell(message)`` sends to the supervisor.
+    a Move to be recorded, and ``refuse(attempt, link)`` a message that the attempt cannot be
+    paused. ``tell(message)`` sends to the supervisor.
     """
 
     def __init__(
@@ -438,12 +459,14 @@ class Pausing:
         page: Page,
         places: int,
         record: Callable[[Attempt, Event, WorkerLink, float, str], None],
+        refuse: Callable[[Attempt, WorkerLink], None],
         tell: Callable[[Any], None],
     ) -> None:
         self._pool = pool
         self._page = page
         self._places = places
         self._record = record
+        self._refuse = refuse
         self._tell = tell
         self._spare = 0
 
@@ -453,9 +476,12 @@ class Pausing:
         if attempt is None or attempt.started is None or attempt.ask:
             return
         wanted = request == PAUSE
-        if wanted and (registry.is_transactional(attempt.type) or link.loop is not None):
+        if registry.is_transactional(attempt.type) or link.loop is not None or link.host:
             # The asker does not know the Type: a pause would keep the transaction open, or there
             # is nothing that could pause.
+            if wanted and not attempt.is_to_pause:
+                self._refuse(attempt, link)
+            attempt.is_to_pause = wanted
             return
         if attempt.pause is not None:
             attempt.pause.is_wanted = wanted
@@ -669,8 +695,6 @@ class Stacks:
         if attempt is None:
             return
         attempts = self._attempts
-        if not attempt.start_known:
-            attempts.start(attempt, link, attempt.started)
         lines = [messages.stack(stack.resident, stack.seconds, stack.busy)]
         lines += [messages.stack_unavailable(stack.problem)] if stack.problem else []
         lines += map(messages.session, sessions)
@@ -681,12 +705,4 @@ class Stacks:
             kind=Kind.STACK,
             detail=detail,
         )
-        instance, number = attempt.key
-        note = ProgressUpdate(
-            instance=instance,
-            attempt=number,
-            who=attempts.who(link),
-            messages=(message,),
-            transactional=registry.is_transactional(attempt.type),
-        )
-        self._core.unrecorded.add(note)
+        attempts.note(attempt, link, message)
