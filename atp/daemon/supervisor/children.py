@@ -218,18 +218,27 @@ def be_worker(
     parent: int, channel: Channel, inherited: Inherited, slot: int, tokens: Tokens, output: int
 ) -> int:
     """Run the worker of this slot. Its prints go to the descriptor ``output``."""
-    processes.title(f"atpd-worker-{slot}")
     processes.adopt_descendants()
+    if not _is_ready_for_handlers(parent, inherited, f"atpd-worker-{slot}", slot, output):
+        return ORPHANED
+    return worker.main(slot, channel, tokens, inherited)
+
+
+def _is_ready_for_handlers(
+    parent: int, inherited: Inherited, title: str, stack_slot: int, output: int
+) -> bool:
+    """Prepare this process for handlers; False if its parent has died."""
+    processes.title(title)
     processes.go_first()
     _print_to(output)
     os.environ[descendants.MARK] = inherited.folders.mark
     if not processes.die_with_parent(parent, signal.SIGKILL):
-        return ORPHANED
+        return False
     worker.draw_other_numbers()
     name_sessions()
-    inherited.stacks.answer(slot)
+    inherited.stacks.answer(stack_slot)
     tell_started("worker")
-    return worker.main(slot, channel, tokens, inherited)
+    return True
 
 
 def be_loop(
@@ -243,16 +252,8 @@ def be_loop(
 ) -> int:
     """Run the loop of this number, whose ``places`` are slots with their channels and tokens."""
     unused.close()
-    processes.title(f"atpd-loop-{number}")
-    processes.go_first()
-    _print_to(output)
-    os.environ[descendants.MARK] = inherited.folders.mark
-    if not processes.die_with_parent(parent, signal.SIGKILL):
+    if not _is_ready_for_handlers(parent, inherited, f"atpd-loop-{number}", stack_slot, output):
         return ORPHANED
-    worker.draw_other_numbers()
-    name_sessions()
-    inherited.stacks.answer(stack_slot)
-    tell_started("worker")
     # Few daemons have loops.
     from ..worker import loops
 
