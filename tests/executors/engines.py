@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from ipaddress import ip_address
 
 import psutil
 
@@ -21,25 +22,30 @@ from tests.helpers import child_environment, wait_for
 
 SLOTS = 8
 MAY_MAKE_HOSTS = os.geteuid() == 0 and shutil.which("ip") is not None
-# The addresses of this host and of the other, on the link between them.
-HERE, THERE = "10.91.17.1", "10.91.17.2"
 
 
 class Host:
-    """Another host: a network namespace, with a link to this one."""
+    """Another host: a network namespace, with a link to this one.
+
+    ``here`` and ``there`` are the addresses of this host and of the other on the link. Other
+    processes that run tests have links of their own.
+    """
 
     def __init__(self):
         self.name = f"atp{os.getpid()}"
+        net = ip_address("10.91.0.0") + 4 * (os.getpid() % 2**14)
+        self.here, self.there = str(net + 1), str(net + 2)
         self._link = f"{self.name}l"
 
     def __enter__(self):
         other = f"{self.name}r"
         _ip(f"netns add {self.name}")
         _ip(f"link add {self._link} type veth peer name {other} netns {self.name}")
-        _ip(f"addr add {HERE}/30 dev {self._link}")
+        _ip(f"addr add {self.here}/30 dev {self._link}")
         _ip(f"link set {self._link} up")
-        for words in (f"addr add {THERE}/30 dev {other}", f"link set {other} up", "link set lo up"):
-            _ip(f"-n {self.name} {words}")
+        _ip(f"-n {self.name} addr add {self.there}/30 dev {other}")
+        for name in (other, "lo"):
+            _ip(f"-n {self.name} link set {name} up")
         return self
 
     def __exit__(self, *error):
@@ -47,7 +53,7 @@ class Host:
         with suppress(subprocess.CalledProcessError):
             _ip(f"link delete {self._link}")
 
-    def there(self, command):
+    def on_it(self, command):
         return ["ip", "netns", "exec", self.name, *command]
 
     def cut(self):
@@ -60,13 +66,15 @@ class Host:
 class _NoHost:
     """This host in place of another."""
 
+    here = "127.0.0.1"
+
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         pass
 
-    def there(self, command):
+    def on_it(self, command):
         return command
 
 
@@ -169,61 +177,58 @@ def fork(folder):
 @contextmanager
 def dask(folder, workers=2):
     """Have a scheduler of Dask, and ``workers`` of four threads each."""
-    with _other_host() as (host, here):
+    with _other_host() as host:
         port = _free_port()
-        address = f"tcp://{here}:{port}"
+        address = f"tcp://{host.here}:{port}"
         command = [sys.executable, "-m"]
         worker = ["distributed.cli.dask_worker", address, "--nthreads", "4", "--no-dashboard"]
-        head = ["distributed.cli.dask_scheduler", "--host", here, "--port", str(port)]
+        head = ["distributed.cli.dask_scheduler", "--host", host.here, "--port", str(port)]
         engine = Engine(
             {"BACKEND": "atp.executors.Dask", "ADDRESS": address, "SLOTS": SLOTS},
             head=[*command, *head, "--no-dashboard"],
-            workers=[host.there([*command, *worker])] * workers,
+            workers=[host.on_it([*command, *worker])] * workers,
             host=host,
             folder=folder,
         )
-        engine.worker = host.there([*command, *worker])
-        with _running(engine, here, port):
+        engine.worker = host.on_it([*command, *worker])
+        with _running(engine, host.here, port):
             yield engine
 
 
 @contextmanager
 def ray(folder):
     """Have a head of Ray that runs nothing, and a node that runs eight tasks at once."""
-    with _other_host() as (host, here):
+    with _other_host() as host:
         port = _free_port()
-        address = f"{here}:{port}"
+        address = f"{host.here}:{port}"
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
-        head = ["--head", "--port", str(port), "--node-ip-address", here]
+        head = ["--head", "--port", str(port), "--node-ip-address", host.here]
         head += ["--include-dashboard=false"]
         node = ["--address", address, "--num-cpus", str(SLOTS)]
         if isinstance(host, Host):
-            node += ["--node-ip-address", THERE]
+            node += ["--node-ip-address", host.there]
         engine = Engine(
             {"BACKEND": "atp.executors.Ray", "ADDRESS": address, "SLOTS": SLOTS},
             head=[*command, *head, "--num-cpus", "0"],
-            workers=[host.there([*command, *node])],
+            workers=[host.on_it([*command, *node])],
             host=host,
             folder=folder,
             pause=10.0,
             ends_with_head=True,
         )
-        with _running(engine, here, port):
+        with _running(engine, host.here, port):
             yield engine
 
 
-@contextmanager
 def _other_host():
-    """Give a host, and the address of this one that it can reach."""
-    with Host() if MAY_MAKE_HOSTS else _NoHost() as host:
-        yield host, HERE if MAY_MAKE_HOSTS else "127.0.0.1"
+    return Host() if MAY_MAKE_HOSTS else _NoHost()
 
 
 @contextmanager
-def _running(engine, host, port):
+def _running(engine, address, port):
     engine.start()
     try:
-        wait_for(lambda: _is_open(host, port), what="the head")
+        wait_for(lambda: _is_open(address, port), what="the head")
         yield
     finally:
         engine.stop()
@@ -234,9 +239,9 @@ def _free_port():
         return free.getsockname()[1]
 
 
-def _is_open(host, port):
+def _is_open(address, port):
     with socket.socket() as link:
-        return link.connect_ex((host, port)) == 0
+        return link.connect_ex((address, port)) == 0
 
 
 ENGINES = {"fork": fork}
