@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
@@ -30,6 +31,16 @@ def test_it_brings_all_that_the_attempt_needs(world):
     assert (record.event, record.state, record.attempt) == (Event.CLAIM, State.SCHEDULED, 1)
     assert (record.who, record.time) == (str(host.row), claimed.time)
     assert (instance.state, instance.attempt, host.holds()) == (State.SCHEDULED, 1, {key})
+
+
+def test_it_tells_to_the_microsecond_for_how_long_a_task_was_due(world):
+    """A daemon counts the wait, and so does whoever reads it from the log."""
+    now = world.store.now().replace(microsecond=0)
+    ago = [timedelta(microseconds=1), timedelta(seconds=2, microseconds=999_999), HOUR]
+    due = {key: now - each for each in ago for key in world.enqueue(due=now - each)}
+    for claimed in world.host().claim():
+        waited = timedelta(seconds=claimed.waited)
+        assert waited == claimed.time - due[claimed.instance]
 
 
 def test_only_the_types_that_are_named(world):

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from uuid import UUID
@@ -605,15 +605,15 @@ class Known:
 
 # Walks atp_task_claim in its order, and no further than to the limit. It steps over Tasks that
 # are too late to be started, until miss() fails them, and over Tasks that disagree with their
-# Instances, until a scan mends them. The time for which a Task has been due is exact to a
-# millisecond.
+# Instances, until a scan mends them. The due time comes as a text: to convert it as Django does
+# takes far longer.
 _WAITING = f"""
     SELECT task.instance_id,
         substr(uuid, 1, 8) || '-' || substr(uuid, 9, 4) || '-' || substr(uuid, 13, 4)
             || '-' || substr(uuid, 17, 4) || '-' || substr(uuid, 21),
         task.attempt + 1, inputs.format, inputs.data, instance.identifier,
         task.collection, task.priority, instance.retries, instance.restarts, instance.lost,
-        instance.own, 86400 * (julianday(%(now)s) - julianday(task.due_at))
+        instance.own, task.due_at || ''
     FROM atp_task task INDEXED BY atp_task_claim
     CROSS JOIN atp_instance instance ON instance.id = task.instance_id
     CROSS JOIN atp_inputs inputs INDEXED BY sqlite_autoindex_atp_inputs_1
@@ -658,6 +658,8 @@ class Lane:
         self._priority = priority
         self._parameters = parameters
         self._time, self._now = time, as_text(time)
+        # The column has UTC without saying so.
+        self._in_utc = time.astimezone(UTC).replace(tzinfo=None)
         # The number of Tasks taken of this priority.
         self._taken = 0
 
@@ -677,10 +679,11 @@ class Lane:
             rows += found
             if len(found) < left:
                 self._descend()
-        parameters, time = self._parameters, self._time
+        parameters, time, now = self._parameters, self._time, self._in_utc
+        read = datetime.fromisoformat
         return [
-            Attempt(*row, parameters, time, False, waited)  # type: ignore[call-arg]
-            for *row, waited in rows
+            Attempt(*row, parameters, time, False, (now - read(due)).total_seconds())  # type: ignore[call-arg]
+            for *row, due in rows
         ]
 
     def _descend(self) -> None:
