@@ -178,8 +178,14 @@ def worker_died(how: str) -> str:
     return f"its worker {how}"
 
 
-def loop_ended(why: str) -> str:
-    return f"its loop was ended because of another attempt: {why}"
+def loop_ended(why: str, guilty: str) -> str:
+    """Say that a loop ended because of another attempt, whose Instance is ``guilty`` if known."""
+    other = f"the attempt of {guilty}" if guilty else "another attempt"
+    return f"its loop was ended because of {other}: {why}"
+
+
+def loop_died(how: str) -> str:
+    return f"{worker_died(how)}, and nobody knows which attempt of the loop is to blame"
 
 
 def loop_blocked_by_callback() -> str:
@@ -298,6 +304,10 @@ def pause_refused(*, in_loop: bool, host: str) -> str:
     elif host:
         why = "its executor runs it"
     return f"the attempt cannot be paused: {why}"
+
+
+def stack_refused() -> str:
+    return "no stack: the attempt runs in a loop, beside others"
 
 
 def no_connection() -> str:

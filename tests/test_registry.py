@@ -87,6 +87,15 @@ class TestDeclaring:
             settings.ATP = {"MAX_MEMORY": given}
             assert declare("tests.other").registration().max_memory == count
 
+    def test_max_memory_of_the_settings_is_not_for_loops(self, settings):
+        settings.ATP = {"MAX_MEMORY": "512MiB"}
+
+        @task_type("tests.declared", concurrency=5)
+        async def handler(context):
+            pass
+
+        assert handler.registration().max_memory is None
+
 
 class TestBadDeclarations:
     """G13: a bad declaration raises an error that names the parameter."""

@@ -173,6 +173,9 @@ def task_type(
             f"task_type({identifier!r})", retrying.normalize_parameters(parameters)
         )
         values["options"] = Options(**{n: values.pop(n) for n in OPTIONS if n in values})
+        if concurrency:
+            # Nobody can tell whose memory of a shared process it is: MAX_MEMORY is for the others.
+            values["max_memory"] = None
         values["sensitive"] = tuple(values.get("sensitive", ()))
         needs = dict(values.get("needs", {}))
         if executor := values.get("executor"):

@@ -73,6 +73,9 @@ class Options:
         """Return what the host lacks, by the Types that match and that are therefore not served."""
         own = [each for each in self.named(registry) if each.executor == self.executor]
         found = {each.identifier: self._lacks(each) for each in own}
+        for each in own:
+            if each.concurrency and self.loops == 0:
+                found[each.identifier].append("loops (--loops 0)")
         return {
             type: lacks
             for type, lacks in found.items()
@@ -104,6 +107,11 @@ class Options:
             for name in declared.names
             if name in served
         }
+
+    def descriptors(self, registry: "Iterable[Declaration]") -> int:
+        """Return how many files a process of this daemon has open at most, beside the handlers'."""
+        loops, places = self.loop_sizes(registry)
+        return 6 * self.processes + 5 * loops * places + 64
 
     def loop_sizes(self, registry: "Iterable[Declaration]") -> tuple[int, int]:
         """Return the number of loops, and the number of places in each."""

@@ -14,6 +14,7 @@ from django.db import OperationalError, connections
 from atp import messages
 from atp.commands import PAUSE
 from atp.conf import settings as own
+from atp.models import Kind
 from atp.states import Event, State
 from atp.store import get_store
 from atp.store.values import Message, Move, ProgressUpdate
@@ -180,6 +181,20 @@ def test_log_says_once_that_an_attempt_in_a_loop_cannot_be_paused(hall):
     assert start.event is Event.START
     [message] = note.messages
     assert tells(message.text, messages.pause_refused(in_loop=True, host=""))
+
+
+def test_log_says_that_the_stack_of_an_attempt_in_a_loop_is_not_taken(hall):
+    attempt, _ = run_for(hall, 10)
+    hall.link.loop = SimpleNamespace(number=0)
+    for _ in range(2):
+        hall.attempts.stacks.asked([attempt.key])
+    hall.unrecorded.take()
+    hall.unrecorded.acknowledge()
+    [note] = hall.unrecorded.take()
+    [message] = note.messages
+    # This kind of record is the answer for which the asker waits.
+    assert (message.kind, tells(message.text, messages.stack_refused())) == (Kind.STACK, True)
+    assert hall.told == []
 
 
 def test_attempt_that_has_just_ended_is_not_killed(hall):

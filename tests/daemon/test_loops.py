@@ -5,21 +5,26 @@ import os
 import random
 import re
 import signal
+import sys
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 
+from atp import messages as attempt_messages
 from atp import queue
 from atp.models import Daemon, Instance, Kind
+from atp.operations.registry import registry
 from atp.states import Event, Reason, State
 from atp.store.failures import TIMEOUT
 from tests.app import tasks_daemon
 from tests.app import tasks_loops as types
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, manage, wait_for
 
+from ..nonsense import tells
+from . import inside
 from .harness import story
-from .scenario import ONCE
+from .scenario import ONCE, run
 
 HERE = ("--label", "tests=loops")
 pytestmark = pytest.mark.usefixtures("media")
@@ -290,7 +295,8 @@ def test_bad_attempts_are_charged_and_those_beside_them_run_again(atpd, record):
     assert stack.message.count("in bad") == 1
     assert len(daemon.facts("loop_killed") + daemon.facts("loop_died")) == len(KINDS)
     [released, *_] = good[0].log.filter(kind=Event.RELEASE)
-    assert released.message.startswith("its loop was ended because of another attempt: ")
+    guilty = [str(instance.uuid) for instance in bad.values()]
+    assert any(f"ended because of the attempt of {uuid}" in released.message for uuid in guilty)
 
 
 # If another attempt became late first, this one is charged for the block.
@@ -336,6 +342,27 @@ def test_attempts_of_a_loop_that_was_killed_from_outside_are_lost_once(atpd, rec
     os.kill(the_loop(daemon), signal.SIGKILL)
     assert set(ended(instances)) == {State.FINISHED}
     assert [instance.restarts for instance in instances] == [1] * 5
+    for instance in instances:
+        lost = instance.log.get(kind=Event.EXPIRE).message
+        how = "was ended by SIGKILL, sent by another process or, when memory ran out, by the kernel"
+        assert tells(lost, attempt_messages.loop_died(how))
+
+
+def test_type_that_needs_a_loop_is_left_out_without_loops():
+    left_out = inside.Options(loops=0, labels={"tests": "loops"}).left_out(registry)
+    assert left_out["loops.wait"] == ["loops (--loops 0)"]
+
+
+def test_daemon_that_may_not_open_files_enough_for_its_loops_does_not_start(transactional_db):
+    command = manage("atpd", *HERE, "--loops", "64")
+    limited = (
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"
+        f"os.execv({command[0]!r}, {command!r})\n"
+    )
+    done = run(sys.executable, "-c", limited)
+    assert done.returncode == 1
+    assert "open files, and this process may have 1024 (ulimit -Hn)" in done.stderr
 
 
 def test_row_of_a_daemon_shows_what_blocks_a_loop(atpd, record):

@@ -674,7 +674,22 @@ class Stacks:
             if link is None or attempt is not link.running or (at and now < at + AGAIN):
                 continue
             self._asked[key] = now
+            if link.loop is not None:
+                # The asker does not know the Type.
+                self._refuse(attempt, link)
+                continue
             self._core.tell(protocol.TakeStack(link.slot, link.pid, key))
+
+    def _refuse(self, attempt: Attempt, link: WorkerLink) -> None:
+        text = messages.stack_refused()
+        message = Message(
+            time=self._attempts.times.now(attempt),
+            level=logging.WARNING,
+            text=text,
+            kind=Kind.STACK,
+            detail=ASKED,
+        )
+        self._attempts.note(attempt, link, message)
 
     def take(self) -> list[tuple[WorkerLink, Key, float, Stack]]:
         """Remove and return the stacks that are to be recorded."""

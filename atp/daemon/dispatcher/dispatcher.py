@@ -70,8 +70,7 @@ class Dispatcher:
         """Make the parts of the dispatcher. Call this after the fork, since it starts threads."""
         bound_connecting(settings.STATEMENT_TIMEOUT)
         as_stores_expect()
-        loops, places = self._options.loop_sizes(registry)
-        processes.allow_descriptors(6 * self._options.processes + 4 * loops * places + 64)
+        processes.allow_descriptors(self._options.descriptors(registry))
         identity, store = self._identity, get_store()
         concurrency = self._options.concurrency(registry)
         pool = Pool(filter(registry.is_transactional, identity.types), concurrency)

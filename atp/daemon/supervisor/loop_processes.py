@@ -6,7 +6,7 @@ tells which attempt is to blame. The others are handed back, and nothing is char
 
 import contextlib
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -129,17 +129,21 @@ class LoopProcesses:
         """Yield what a loop that ended with ``status`` has left at each of its places."""
         how, cause = processes.describe_status(status), processes.cause_of(status)
         blamed = self._blamed(loop)
+        # The Instance that is to blame, if there is only one.
+        guilty = str(self._page.name_of(blamed[0]) or "") if len(blamed) == 1 else ""
+        ran = [slot for slot, _ in self._running(loop) if slot in blamed]
+        died = messages.loop_died(how) if len(ran) > 1 else ""
         for slot in loop.slots:
             running = self._page.read(slot)
             self._page.leave(slot)
             if slot in blamed:
                 stack = loop.stack if slot == loop.guilty else None
-                yield PlaceEnd(slot, running, loop.why, loop.cause or cause, stack, False)
+                yield PlaceEnd(slot, running, loop.why or died, loop.cause or cause, stack, False)
             else:
-                why = messages.loop_ended(loop.why or messages.worker_died(how))
+                why = messages.loop_ended(loop.why or messages.worker_died(how), guilty)
                 yield PlaceEnd(slot, running, why, "", None, True)
 
-    def _blamed(self, loop: LoopProcess) -> Collection[int]:
+    def _blamed(self, loop: LoopProcess) -> Sequence[int]:
         """Return the places of the attempts that may be to blame for the end of a loop."""
         if loop.guilty is not None:
             return [loop.guilty]

@@ -311,7 +311,7 @@ class Supervisor:
         self._signals = Signals()
         self._output = WorkerOutput(self._page.name_of)
         count, size = self._options.loop_sizes(registry)
-        processes.allow_descriptors(4 * self._options.processes + 5 * count * size + 64)
+        processes.allow_descriptors(self._options.descriptors(registry))
         self._stacks.open()
         inherited = Inherited(self._page, self._options, self._folders, self._stacks)
         leaving = (self._signals.leave_to_parent, self._log.forget)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -180,7 +181,9 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"--capacity: {error}.") from None
         tell_of_storage()
-        return Supervisor(_as_options(options), log)
+        chosen = _as_options(options)
+        _check_descriptors(chosen)
+        return Supervisor(chosen, log)
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -218,6 +221,19 @@ def _as_options(options: Mapping[str, Any]) -> Options:
         capacity=options["capacity"],
         reload=options["reload"],
     )
+
+
+def _check_descriptors(options: Options) -> None:
+    """Raise CommandError if this process may not open as many files as the loops need."""
+    loops, places = options.loop_sizes(registry)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = options.descriptors(registry)
+    if loops and hard != resource.RLIM_INFINITY and needed > hard:
+        raise CommandError(
+            f"{loops} {'loop' if loops == 1 else 'loops'} of {places} places need {needed} open "
+            f"files, and this process may have {hard} (ulimit -Hn). Raise the limit, or ask for "
+            "fewer loops or a smaller concurrency."
+        )
 
 
 def _check_connections() -> None:
