@@ -187,7 +187,7 @@ def test_invalid_handler_is_rejected_when_declared():
             task_type("tests.refused")(handler)
     with pytest.raises(InvalidInputs, match="context"):
         task_type("tests.refused")(lambda: None)
-    with pytest.raises(InvalidType, match=r"plain function, and these share no process"):
+    with pytest.raises(InvalidType, match=r"plain function\. Each runs in a process of its own"):
         task_type("tests.refused", concurrency=10)(lambda context: None)
     with pytest.raises(InvalidType, match=r"needs parentheses.* @task_type\('app.resize'\)"):
 

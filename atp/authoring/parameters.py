@@ -101,8 +101,9 @@ def check_handler(
     if concurrency and not iscoroutinefunction(handler):
         raise InvalidType(
             f"task_type({identifier!r}): concurrency={concurrency}: {handler.__qualname__} is a "
-            "plain function, and these share no process: nobody could end one of them without the "
-            "others. Make it an async def, or run more processes."
+            "plain function. Each runs in a process of its own, since nobody can end one of "
+            "several in a process. Make it an async def (a decorator may hide one), or run more at "
+            "a time with atpd --processes."
         )
     parameters = binding.signatures_of(handler)[0].parameters
     is_open = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
