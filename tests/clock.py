@@ -55,7 +55,8 @@ def wait_for_moment(now, fits, what):
     if is_ours():
         while not fits(now()):
             put_ahead(1)
-    wait_for(lambda: fits(now()), what=what)
+    # From 52 seconds before an hour to one minute after it, two minutes and more pass.
+    wait_for(lambda: fits(now()), 300, what=what)
 
 
 class Beginnings:
