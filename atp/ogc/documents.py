@@ -52,6 +52,8 @@ _CAUSES_OF_JOB = frozenset(
 # What a client reads of other causes if it may not see all Instances: the sentences of these causes
 # name or count the work of others, and name Types, downstreams, hosts and modules.
 _OTHER_CAUSES = {
+    "blocks-loop": "It computes without a pause.",
+    "loop-blocked": "Other work keeps it from going on.",
     "gate": "Its start is on hold.",
     "blocked": "It waits for other work to end.",
     "in-line": "It waits for earlier work of its schedule to end.",

@@ -43,8 +43,11 @@ class Scene:
             found = found or case.instance == instance.pk
         return found
 
-    def tell_workers(self, *running, count=None, host=None):
-        """Write into the daemon's row which Instances its workers run."""
+    def tell_workers(self, *running, count=None, host=None, blocking=None):
+        """Write into the daemon's row which Instances its workers run.
+
+        If one of them is ``blocking``, they are in one loop, which it blocks.
+        """
         now = get_store().now()
         workers = [
             {
@@ -54,6 +57,8 @@ class Scene:
                 "type": instance.type.identifier,
                 "since": (now - timedelta(seconds=60 * (slot + 1))).isoformat(),
             }
+            | ({"loop": 0} if blocking else {})
+            | ({"blocks": 13.0} if instance == blocking else {})
             for slot, instance in enumerate(running)
         ]
         for slot in range(len(workers), count or len(workers)):

@@ -95,6 +95,20 @@ class TestHeld:
         found = scene.first(one)
         assert (found.code, found.until, found.facts["is_slow"]) == ("running", None, False)
 
+    def test_explain_reports_which_attempt_blocks_a_loop(self, scene):
+        guilty, other = running = [echo.enqueue(), echo.enqueue()]
+        for each in running:
+            scene.starts(each)
+        scene.tell_workers(*running, blocking=guilty)
+        assert scene.codes(guilty) == ("blocks-loop", "running")
+        own, found = scene.first(guilty), scene.first(other)
+        assert own.sentence == "It blocks its loop for 13 s, and one other attempt waits for it."
+        assert found.code == "loop-blocked"
+        assert found.sentence == f"Its loop is blocked for 13 s by tests.echo {guilty.uuid}."
+        assert str(guilty.uuid) in found.helps.command
+        scene.apply(found)
+        assert scene.first(guilty).code == "cancel-asked"
+
     @pytest.mark.slow
     def test_explain_reports_a_run_that_is_longer_than_usual(self, scene):
         """With a hundred past runs a quantile is used, with ten the longest; three are too few."""

@@ -412,6 +412,29 @@ def running(facts: Facts) -> Iterator[Reason]:
     )
 
 
+def loop_blocked(facts: Facts) -> Iterator[Reason]:
+    """Yield a Reason if an attempt blocks the loop in which the Instance is; it may be its own."""
+    instance = facts.instance
+    if instance is None or facts.holder is None or _is_lost(facts):
+        return
+    workers, uuid = facts.holder["workers"], str(instance.uuid)
+    own = next((each for each in workers if each["instance"] == uuid), None)
+    if own is None or own["loop"] is None:
+        return
+    beside = [each for each in workers if each["loop"] == own["loop"] and each["instance"]]
+    guilty = next((each for each in beside if each["blocks"]), None)
+    if guilty is None:
+        return
+    is_own = guilty is own
+    yield Reason(
+        code="blocks-loop" if is_own else "loop-blocked",
+        sentence=sentences.loop_blocked(guilty, is_own=is_own, others=len(beside) - 1),
+        facts={"loop": own["loop"], "others": len(beside) - 1}
+        | {name: guilty[name] for name in ("instance", "type", "blocks")},
+        helps=operation_help(INSTANCE, "cancel", guilty["instance"], label="Cancel what blocks it"),
+    )
+
+
 def claimed(facts: Facts) -> Iterator[Reason]:
     """Yield a Reason if a daemon has claimed the Instance, but no worker runs it yet."""
     instance = facts.instance
@@ -595,7 +618,10 @@ def busy(facts: Facts) -> Iterator[Reason]:
             "types": dict(types),
             "longest": {name: longest[name] for name in ("instance", "type", "since")},
         },
-        helps=daemon_help("Start another daemon, or one with more workers"),
+        helps=daemon_help(
+            "Start another daemon, or one with more "
+            + ("loops" if longest["loop"] is not None else "workers")
+        ),
     )
 
 
@@ -689,6 +715,8 @@ CAUSES: tuple[Cause, ...] = (
     holder_lost,
     holder_late,
     paused,
+    # An attempt that does not get its turn is not slow by itself.
+    loop_blocked,
     running,
     schedule,
     gate,

@@ -39,6 +39,8 @@ SHORT = {
     "cancel-asked": "asked to be cancelled",
     "holder-lost": "its daemon is lost",
     "holder-late": "its daemon is late",
+    "blocks-loop": "blocks its loop",
+    "loop-blocked": "its loop is blocked",
     "gate": "held by a gate",
     "blocked": "waits for nodes",
     "in-line": "waits in line",

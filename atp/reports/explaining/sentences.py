@@ -146,6 +146,19 @@ def running(
     return "; ".join(parts) + "."
 
 
+def loop_blocked(guilty: Document, *, is_own: bool, others: int) -> str:
+    """Return the sentence for a blocked loop; ``guilty`` is the worker's document that blocks it.
+
+    ``others`` is the number of the other attempts in the loop.
+    """
+    since = text.duration(timedelta(seconds=guilty["blocks"]))
+    if is_own:
+        wait = "no other attempt waits" if not others else f"{others} other attempts wait"
+        wait = "one other attempt waits" if others == 1 else wait
+        return f"It blocks its loop for {since}, and {wait} for it."
+    return f"Its loop is blocked for {since} by {guilty['type']} {guilty['instance']}."
+
+
 def claimed(holder: Document | None, *, alone: bool) -> str:
     waits = "a worker that runs nothing else" if alone else "a free worker"
     return f"It is claimed by {name(holder)} and waits there for {waits}."
