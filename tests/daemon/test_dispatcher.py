@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, connections
 
 from atp import messages
-from atp.commands import PAUSE
+from atp.commands import PAUSE, RESUME
 from atp.conf import settings as own
 from atp.models import Kind
 from atp.states import Event, State
@@ -181,6 +181,15 @@ def test_log_says_once_that_an_attempt_in_a_loop_cannot_be_paused(hall):
     assert start.event is Event.START
     [message] = note.messages
     assert tells(message.text, messages.pause_refused(in_loop=True, host=""))
+
+
+def test_own_pause_of_an_attempt_on_an_engine_can_be_resumed_after_a_refused_pause(hall):
+    attempt, _ = run_for(hall, 10)
+    hall.link.host = "node-1"
+    hall.attempts.pausing.asked(attempt.key, PAUSE)
+    hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0, is_own=True)
+    hall.attempts.pausing.asked(attempt.key, RESUME)
+    assert not attempt.pause.is_wanted
 
 
 def test_log_says_that_the_stack_of_an_attempt_in_a_loop_is_not_taken(hall):

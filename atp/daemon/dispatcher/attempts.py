@@ -476,9 +476,10 @@ class Pausing:
         if attempt is None or attempt.started is None or attempt.ask:
             return
         wanted = request == PAUSE
-        if registry.is_transactional(attempt.type) or link.loop is not None or link.host:
+        cannot = registry.is_transactional(attempt.type) or link.loop is not None or link.host
+        if cannot and attempt.pause is None:
             # The asker does not know the Type: a pause would keep the transaction open, or there
-            # is nothing that could pause.
+            # is nothing that could pause. A handler on another host may pause by itself.
             if wanted and not attempt.is_to_pause:
                 self._refuse(attempt, link)
             attempt.is_to_pause = wanted
