@@ -316,14 +316,16 @@ def _call_handler(context: Any) -> Any:
     return context.inner()
 
 
-async def run_async(context: Any, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Await ``call()`` inside all middleware, for an attempt in a loop.
+def run_async(context: Any, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+    """Return an awaitable of ``call()`` inside all middleware, for an attempt in a loop.
 
     As in Django, a factory that is ``async_capable`` may get a coroutine function, and returns one
     then. Raises ImproperlyConfigured if a factory is not: a plain function would block the loop.
     """
-    if not settings.MIDDLEWARE:
-        return await call()
+    return _run_layers(context, call) if settings.MIDDLEWARE else call()
+
+
+async def _run_layers(context: Any, call: Callable[[], Awaitable[Any]]) -> Any:
     context.inner = call
     try:
         return await _async_layers()(context)

@@ -364,6 +364,64 @@ def test_task_that_was_lost_before_runs_alone_after_its_start_is_recorded(pool, 
     assert numbers(second) == [2, 3, 4]
 
 
+# The places of a loop
+
+
+@pytest.fixture
+def loop(clock, linked):
+    """A pool with a loop of ten places, and ``ends(count, interval)`` of what the loop did."""
+    pool, page = inside.Pool(concurrency={"short": 10}), inside.Page(10, loops=1)
+    for slot in range(10):
+        link, theirs = linked(slot, page)
+        link.pid = 100
+        pool.add(link, loop=0)
+        pool.workers = [*getattr(pool, "workers", []), theirs]
+
+    def ends(count, interval, ran):
+        """Let the loop do as many tasks, which ran for so many seconds each."""
+        pool.put([claimed(number) for number in range(count)])
+        while pool.count_waiting():
+            pool.hand_out()
+            for link in pool.links.values():
+                while link.assigned:
+                    clock.now += interval
+                    key = link.first.key
+                    pool.ended(link, key, ran)
+                    link.loop.ended(clock.now - ran, clock.now)
+        pool.look_at_loops(page)
+
+    return SimpleNamespace(pool=pool, ends=ends)
+
+
+def held(pool):
+    return [len(link.assigned) for link in pool.links.values()]
+
+
+def test_loop_has_no_more_ahead_than_it_does_in_a_while(loop):
+    """However short a task is by itself: the places of a loop take turns."""
+    loop.ends(100, interval=0.001, ran=0.0001)
+    assert loop.pool.room()[1].limit == 10 + 50
+    loop.pool.put([claimed(number) for number in range(10 + 50)])
+    loop.pool.hand_out()
+    assert sum(held(loop.pool)) == 10 + 50
+    assert loop.pool.room()[1].limit == 0
+
+
+def test_tasks_that_wait_spread_over_the_places_of_a_loop(loop):
+    loop.ends(100, interval=0.001, ran=0.01)
+    loop.pool.put([claimed(number) for number in range(10)])
+    loop.pool.hand_out()
+    assert held(loop.pool) == [1] * 10
+
+
+def test_loop_gets_the_tasks_of_all_places_through_one_channel(loop):
+    loop.pool.put([claimed(number) for number in range(10)])
+    loop.pool.hand_out()
+    [[*tasks]] = loop.pool.workers[0].drain()
+    assert [slot for slot, _ in tasks] == [*range(10)]
+    assert not any([*worker.drain()] for worker in loop.pool.workers[1:])
+
+
 # Workers that start nothing of what they are given
 
 
@@ -419,7 +477,11 @@ def intake(linked):
     with selectors.DefaultSelector() as selector:
         heard, running, full = [], {}, set()
         unrecorded = SimpleNamespace(pending=0, has_aside=True, overfull=lambda most: full)
-        reader = SimpleNamespace(collect=heard.append, running=running.get)
+        reader = SimpleNamespace(
+            collect=heard.append,
+            collect_ends=lambda until, told: heard.extend(until),
+            running=running.get,
+        )
         intake = inside.Intake(selector, unrecorded, reader)
         page = inside.Page(2)
         link, worker = linked(0, page)

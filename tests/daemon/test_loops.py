@@ -165,9 +165,12 @@ def test_transaction_that_is_left_open_is_an_error_of_its_attempt_alone(atpd):
 
 @pytest.mark.parametrize("how", ["waits", "thread", "other thread", "raises"])
 def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
-    instance = types.too_long.enqueue(path=str(record), how=how)
+    """Also if one with a longer time-out has started before it."""
     daemon = atpd(*HERE, processes=1).ready()
     loop = the_loop(daemon)
+    longer = types.wait.enqueue(path=str(record), seconds=60)
+    wait_for(lambda: record.lines("start"), what="the start of the other")
+    instance = types.too_long.enqueue(path=str(record), how=how)
     assert ended([instance]) == [Reason.STALE]
     lost = instance.log.get(kind=Event.EXPIRE)
     assert lost.message.startswith("its time-out of 0.5 s has passed")
@@ -176,6 +179,7 @@ def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
     assert len(record.lines("cancelled")) == 1
     # What it does in a thread is part of the attempt.
     assert len(record.lines("thread ended")) == (how == "other thread")
+    assert Instance.objects.get(pk=longer.pk).state == State.RUNNING
     assert daemon.loops() == [loop]
 
 

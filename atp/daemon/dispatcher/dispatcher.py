@@ -311,12 +311,23 @@ class Intake:
         pending = self._unrecorded.pending
         self.is_behind = pending > AGAIN if self.is_behind else pending >= MOST
         full = self._unrecorded.overfull(MOST_ASIDE) if self._unrecorded.has_aside else ()
+        news = {}
         for link in self._links:
             # Once its attempt has ended, the end may be behind its messages.
             is_full = full and self._reader.running(link) in full
             self._hear(link, not (self.is_behind or is_full or link.channel.has_ended))
             if link.ring.has_news and not self.is_behind:
-                self._reader.collect(link)
+                news[link] = link.ring.written
+        if news:
+            self._reader.collect_ends(news, self._have_told(news))
+
+    def _have_told(self, links: Iterable[WorkerLink]) -> set[WorkerLink]:
+        """Return the workers whose channels may have messages.
+
+        One call asks for all of them: most end their attempts without a message.
+        """
+        ready = {key.fileobj for key, _ in self._selector.select(0)}
+        return {link for link in links if link.channel in ready or link not in self._heard}
 
     def _hear(self, link: WorkerLink, wanted: bool) -> None:
         if wanted and link not in self._heard:

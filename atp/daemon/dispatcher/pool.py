@@ -1,5 +1,6 @@
 """The workers, and the Tasks that they get: who gets how many."""
 
+import heapq
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,17 +10,22 @@ from ...store.values import Attempt
 from .. import log
 from ..processes import uptime
 from ..protocol import Channel, Closed, Key, packed
-from ..shared_memory import Page, Ring, Step, Tokens
+from ..shared_memory import NEVER, Page, Ring, Step, Tokens
 
 # In the hints of this module ``| Any`` stands for ``| None`` where other facts often exclude the
 # None, and mypy does not see that.
 
 # Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets.
 
-# The most tasks that go to a worker at a time; then the next worker has its turn.
-PIECE = 16
+# The most tasks that go to a worker at a time; then the next worker has its turn. A place of a
+# loop gets no more than are expected to be done within so many seconds.
+PIECE, TOGETHER = 16, 0.002
 # The number of tasks of usual size that fit into one packet.
 PACKET = 128
+
+
+# The load of a worker in seconds, its order in the pool, and the worker.
+_Load = tuple[float, int, "WorkerLink"]
 
 
 class HandOut:
@@ -39,93 +45,134 @@ class HandOut:
         It runs alone, and only after its start is recorded.
         """
         waiting = self._side.waiting
-        if not waiting or not any(self._side.low()):
+        if not waiting or not self._side.has_low():
             return []
-        reserved: list[Attempt] = []
+        now, reserved = uptime(), []
         given: defaultdict[WorkerLink, list[Attempt]] = defaultdict(list)
+        # The workers by their loads. Of equal ones, the first in the pool comes first.
+        loads = [
+            (load, order, link)
+            for order, link in enumerate(self._side.links.values())
+            if (load := self._side.load(link, now)) < AHEAD
+        ]
+        heapq.heapify(loads)
         while waiting:
             attempt = waiting[0]
-            link = self._next_link(attempt)
-            if link is None:
+            found = self._pop_fitting(loads, attempt)
+            if found is None:
                 break
+            load, order, link = found
             if attempt.alone and not attempt.start_known:
                 link.reserved = waiting.popleft()
                 reserved.append(attempt)
-            else:
-                self._take_piece(link, given[link])
-        for link, piece in given.items():
-            self._send(link, piece)
+                continue
+            load = self._take_piece(link, load, now, given[link])
+            if load < AHEAD:
+                heapq.heappush(loads, (load, order, link))
+        self._send(given)
         return reserved
 
-    def _next_link(self, attempt: Attempt) -> "WorkerLink | None":
-        """Return the worker that would start this Task first; None if none would soon."""
-        now = uptime()
-        best, least = None, AHEAD
-        for link in self._side.links.values():
-            load = self._side.load(link, now)
-            if load < least and self._fits(link, load, attempt):
-                if not load:
-                    return link  # none would start it sooner
-                best, least = link, load
-        return best
+    def _pop_fitting(self, loads: "list[_Load]", attempt: Attempt) -> "_Load | None":
+        """Pop the worker that would start this Task first; None if none would soon."""
+        unfit, found = [], None
+        while loads and found is None:
+            each = heapq.heappop(loads)
+            if self._fits(each[2], attempt):
+                found = each
+            else:
+                unfit.append(each)
+        for each in unfit:
+            heapq.heappush(loads, each)
+        return found
 
     @staticmethod
-    def _fits(link: "WorkerLink", load: float, attempt: Attempt) -> bool:
-        """Tell whether the worker would start this Task soon, after the tasks that it has."""
-        if link.loop is not None and not link.loop.takes(attempt.type):
+    def _fits(link: "WorkerLink", attempt: Attempt) -> bool:
+        """Tell whether a worker with little to do may have this Task after those that it has."""
+        if link.loop is not None and not link.loop.takes(
+            attempt.type, is_ahead=bool(link.assigned)
+        ):
             return False
         if not link.assigned:
             return link.reserved is None
-        alone = attempt.single or link.first.single
-        return load < AHEAD and len(link.assigned) < MAX_AHEAD and not alone
+        return len(link.assigned) < MAX_AHEAD and not attempt.single and not link.first.single
 
-    def _take_piece(self, link: "WorkerLink", given: list[Attempt]) -> None:
-        """Assign the next waiting Tasks to a worker, as long as they fit."""
-        now, waiting = uptime(), self._side.waiting
-        # Of the places of a loop, only one runs at any moment.
-        in_loops = self._side is self._pool.loops
-        processes = len(self._pool.living_loops() if in_loops else self._side.links)
-        share = len(waiting) // (2 * processes)
-        load = self._side.load(link, now)
-        for _ in range(max(1, min(PIECE, share))):
+    def _take_piece(
+        self, link: "WorkerLink", load: float, now: float, given: list[Attempt]
+    ) -> float:
+        """Assign the next waiting Tasks to a worker, as long as they fit; return its load then."""
+        waiting = self._side.waiting
+        for _ in range(self._size_of_piece(link)):
             attempt = waiting.popleft()
             self._add(link, attempt, now)
             given.append(attempt)
             load += attempt.expected
             # These checks equal _fits(), since no task before this one is alone.
             if not waiting or attempt.single or waiting[0].single:
-                return
+                break
             if load >= AHEAD or len(link.assigned) >= MAX_AHEAD:
-                return
-            if link.loop is not None and not link.loop.takes(waiting[0].type):
-                return
+                break
+            if link.loop is not None and not link.loop.takes(waiting[0].type, is_ahead=True):
+                break
+        return load
+
+    def _size_of_piece(self, link: "WorkerLink") -> int:
+        """Return how many of the waiting Tasks a worker gets before the next one has its turn."""
+        waiting = self._side.waiting
+        if link.loop is None:
+            size = len(waiting) // (2 * len(self._side.links))
+        else:
+            # A loop waits best at many places, but does what is short at few of them.
+            size = int(TOGETHER / self._pace.expected(waiting[0].type))
+        return max(1, min(PIECE, size))
 
     def _add(self, link: "WorkerLink", attempt: Attempt, now: float) -> None:
         attempt.since = now
         attempt.expected = self._pace.expected(attempt.type)
         link.add(attempt)
 
-    def _send(self, link: "WorkerLink", piece: Sequence[Attempt]) -> None:
-        """Send tasks to a worker, and a start token for each."""
-        link.tokens.give([attempt.serial for attempt in piece])
-        tasks = packed(piece)
+    def _send(self, given: "Mapping[WorkerLink, Sequence[Attempt]]") -> None:
+        """Send tasks to their workers, and a start token for each."""
+        for link, piece in given.items():
+            link.tokens.give([attempt.serial for attempt in piece])
+        if self._side is self._pool.loops:
+            self._send_to_loops(given)
+            return
+        for link, piece in given.items():
+            self._send_packets([link], link.channel, packed(piece))
+
+    def _send_to_loops(self, given: "Mapping[WorkerLink, Sequence[Attempt]]") -> None:
+        """Send each loop the tasks of all its places, through the channel of one of them.
+
+        It is the same place each time, since a place has to get its tasks in order.
+        """
+        by_loop: defaultdict[LoopState, list[WorkerLink]] = defaultdict(list)
+        for link in given:
+            by_loop[link.loop].append(link)  # type: ignore[index]
+        for loop, links in by_loop.items():
+            tasks = [(link.slot, task) for link in links for task in packed(given[link])]
+            self._send_packets(links, loop.channel, tasks)
+
+    def _send_packets(
+        self, links: "Iterable[WorkerLink]", channel: Channel, tasks: Sequence[Any]
+    ) -> None:
         try:
             for first in range(0, len(tasks), PACKET):
-                link.channel.send(tasks[first : first + PACKET], wait=False)
+                channel.send(tasks[first : first + PACKET], wait=False)
         except (BlockingIOError, Closed):
             # The worker does not read, or is dead. Take the tokens back, so it starts no task.
-            self._pool.put_back(self._pool.unstarted(link))
+            for link in links:
+                self._pool.put_back(self._pool.unstarted(link))
 
     def give(self, link: "WorkerLink", attempt: Attempt) -> None:
         """Give one Task to a worker."""
         self._add(link, attempt, uptime())
-        self._send(link, [attempt])
+        self._send({link: [attempt]})
 
 
 # The recent durations of tasks and claims, which decide how many tasks a worker gets ahead.
 
 # A worker gets tasks as long as all its tasks are expected to be done within this many
-# seconds: no task waits behind others for longer.
+# seconds: no task waits behind others for longer. So does a loop.
 AHEAD = 0.05
 # In seconds: a worker gets more when its work is less than MARGIN plus twice the time of recent
 # claims, LOW at most. The later this happens, the more Tasks one claim takes, and the less it
@@ -256,16 +303,16 @@ class Side:
 
     def is_low(self) -> bool:
         """Tell whether some worker has little left to do, and no Task waits."""
-        return not self.waiting and any(self.low())
+        return not self.waiting and self.has_low()
 
     def has_free(self) -> bool:
         """Tell whether some worker has nothing to do, and no Task waits."""
         return not self.waiting and any(link.is_free for link in self.links.values())
 
-    def low(self) -> list[bool]:
-        """Return a list that says, for each worker, whether it has little left to do."""
+    def has_low(self) -> bool:
+        """Tell whether some worker has little left to do."""
         now, low = uptime(), self._pace.low
-        return [self.load(link, now) < low for link in self.links.values()]
+        return any(self.load(link, now) < low for link in self.links.values())
 
     # Handing out
 
@@ -283,8 +330,12 @@ class Side:
 
     def pause(self, longest: float) -> float:
         """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
+        longest = self._pause(self.links.values(), longest)
+        return min(longest, AHEAD) if self.waiting else longest
+
+    def _pause(self, links: "Iterable[WorkerLink]", longest: float) -> float:
         now = uptime()
-        for link in self.links.values():
+        for link in links:
             first = link.first
             if first is None:
                 continue
@@ -293,6 +344,56 @@ class Side:
             until_low = self.load(link, now) - self._pace.low
             if until_low > 0:
                 longest = min(longest, until_low)
+        return longest
+
+
+class LoopSide(Side):
+    """The places of the ``loops``, which are given by their pids.
+
+    Of the places of a loop, only one runs at any moment. What they may have ahead in all is
+    bounded by the time that the loop lately took for a task.
+    """
+
+    def __init__(self, pool: "Pool", pace: Pace) -> None:
+        super().__init__(pool, pace)
+        self.loops: dict[int, LoopState] = {}
+
+    def room(self, behind: int) -> Room:
+        """Return what :meth:`.Side.room` does."""
+        now, low = uptime(), self._pace.low
+        limit = number = 0
+        for loop in self._low_loops():
+            room = free = 0
+            for link in loop.links.values():
+                load = self.load(link, now)
+                room += min(self._pace.room(load), MAX_AHEAD - len(link.assigned))
+                number += load < low
+                free += link.is_free
+            limit += min(room, free + loop.room)
+        if not number or self.waiting:
+            return Room(0, 0)
+        return Room(max(int(self.has_free()), limit - behind), number)
+
+    def has_low(self) -> bool:
+        """Tell whether some loop has little left to do."""
+        now, low = uptime(), self._pace.low
+        return any(
+            self.load(link, now) < low for loop in self._low_loops() for link in loop.links.values()
+        )
+
+    def _low_loops(self) -> "list[LoopState]":
+        return [loop for loop in self.loops.values() if loop.load < self._pace.low]
+
+    def pause(self, longest: float) -> float:
+        """Return the time until a place has to be looked at, in seconds, ``longest`` at most."""
+        for loop in self.loops.values():
+            if loop.has_ahead:
+                until_low = loop.load - self._pace.low
+                longest = min(longest, LOOK_AFTER, until_low if until_low > 0 else longest)
+            else:
+                longest = self._pause(loop.links.values(), longest)
+            if loop.blocked_by is not None:
+                longest = min(longest, BLOCKED_AFTER)
         return min(longest, AHEAD) if self.waiting else longest
 
 
@@ -312,11 +413,11 @@ class Pool:
         self.single: Collection[str] = ()
         self.links: dict[int, WorkerLink] = {}
         self._pace = Pace()
-        self.processes, self.loops = Side(self, self._pace), Side(self, self._pace)
+        self.processes, self.loops = Side(self, self._pace), LoopSide(self, self._pace)
         # To look at both takes time, and most daemons have no loops.
-        self._sides = (self.processes, self.loops) if self.concurrency else (self.processes,)
-        # The loops, by number.
-        self._loops: dict[int, LoopState] = {}
+        self._sides: tuple[Side, ...] = (self.processes,)
+        if self.concurrency:
+            self._sides = self.processes, self.loops
         self._put = 0
 
     def _side(self, attempt: Attempt) -> Side:
@@ -399,10 +500,10 @@ class Pool:
     def add(self, link: "WorkerLink", loop: int | None = None) -> None:
         """Add a worker; it may be a place of the ``loop`` of this number."""
         if loop is not None:
-            state = self._loops.get(loop)
-            if state is None or state.pid != link.pid:
-                state = self._loops[loop] = LoopState(loop, link.pid, self.concurrency)
-            link.loop = state
+            if link.pid not in self.loops.loops:
+                self.loops.loops[link.pid] = LoopState(loop, link.pid, self.concurrency)
+            link.loop = self.loops.loops[link.pid]
+            link.loop.links[link.slot] = link
         self.links[link.slot] = link
         (self.processes if loop is None else self.loops).links[link.slot] = link
 
@@ -410,18 +511,25 @@ class Pool:
         """Forget a worker and return its link; the caller deals with its tasks."""
         link = self.links.pop(slot)
         (self.processes if link.loop is None else self.loops).links.pop(slot)
+        if link.loop is not None:
+            del link.loop.links[slot]
+            if not link.loop.links:
+                del self.loops.loops[link.pid]
         return link
 
     # The loops
 
     def living_loops(self) -> "Collection[LoopState]":
         """Return the loops that have a place here."""
-        found: dict[int, Any] = {link.pid: link.loop for link in self.loops.links.values()}
-        return found.values()
+        return self.loops.loops.values()
 
     def look_at_loops(self, page: Page) -> None:
-        """Note in which loops one step takes long, and which attempt it is of."""
+        """Note in which loops one step takes long, of which attempt, and how fast the loops are.
+
+        All ends that the loops have reported have to be read before.
+        """
         for loop in self.living_loops():
+            loop.measure()
             step = page.step(loop.number)
             loop.blocked_by = None
             if step is not None and uptime() - step.since >= BLOCKED_AFTER:
@@ -554,8 +662,6 @@ class Pool:
         """Return the time until a worker has to be looked at, in seconds, ``longest`` at most."""
         for side in self._sides:
             longest = side.pause(longest)
-        if self.concurrency and any(loop.blocked_by for loop in self.living_loops()):
-            longest = min(longest, BLOCKED_AFTER)
         return longest
 
     def take_unstarted_back(self, key: Key) -> None:
@@ -582,26 +688,75 @@ def _second(link: "WorkerLink") -> Attempt:
 class LoopState:
     """What the dispatcher knows of a loop, whose places are workers.
 
-    ``held`` is the number of assigned tasks, by Type. ``blocked_by`` is the step that blocks the
-    loop, or None.
+    ``links`` are the places, by slot. ``held`` is the number of assigned tasks, by Type.
+    ``blocked_by`` is the step that blocks the loop, or None.
     """
 
     def __init__(self, number: int, pid: int, concurrency: Mapping[str, int]) -> None:
         self.number = number
         self.pid = pid
+        self.links: dict[int, WorkerLink] = {}
         self.held: dict[str, int] = {}
         self.blocked_by: Step | None = None
         self.is_retiring = False
         self._concurrency = concurrency
         self._most = max(concurrency.values())
+        self._count = 0
+        # The mean time from one end to the next while the loop has tasks, in seconds.
+        self._interval: float | None = None
+        # The ends since the last measurement: their number, the first start and the last end among
+        # them; and the last end before these.
+        self._ends, self._first, self._last, self._before = 0, NEVER, 0.0, 0.0
 
-    def takes(self, type: str) -> bool:
-        """Tell whether the loop may have one more task of this Type.
+    @property
+    def channel(self) -> Channel:
+        """The channel through which the loop gets the tasks of all its places."""
+        return next(iter(self.links.values())).channel
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether the loop has more tasks than places."""
+        return self._count > len(self.links)
+
+    @property
+    def load(self) -> float:
+        """The seconds until no task waits for a place of the loop."""
+        return max(0, self._count - len(self.links)) * (self._interval or 0.0)
+
+    @property
+    def room(self) -> int:
+        """The number of tasks that the loop may have ahead, beyond those it has."""
+        return 0 if self._interval is None else int((AHEAD - self.load) / self._interval)
+
+    def takes(self, type: str, *, is_ahead: bool) -> bool:
+        """Tell whether the loop may have one more task of this Type; ``is_ahead``: of a busy place.
 
         If the Type may fill all its places, these may have short tasks ahead, as processes have.
         """
+        if is_ahead and self.load >= AHEAD:
+            return False
         limit = self._concurrency.get(type, 0)
         return limit == self._most or self.held.get(type, 0) < limit
+
+    def count(self, type: str, more: int) -> None:
+        """Count ``more`` assigned tasks of a Type, which may be fewer."""
+        self.held[type] = self.held.get(type, 0) + more
+        self._count += more
+
+    def ended(self, started: float, ended: float) -> None:
+        """Note the end of an attempt, by times on the uptime clock."""
+        self._ends += 1
+        self._first, self._last = min(self._first, started), max(self._last, ended)
+
+    def measure(self) -> None:
+        """Measure the time from one end to the next by the ends that were noted since the last."""
+        if not self._ends:
+            return
+        seconds = (self._last - max(self._before, self._first)) / self._ends
+        weight = 1 - (1 - _WEIGHT) ** self._ends
+        before = seconds if self._interval is None else self._interval
+        self._interval = max(_SHORTEST, before + weight * (seconds - before))
+        self._ends, self._first, self._before = 0, NEVER, self._last
 
 
 @dataclass(eq=False)
@@ -672,7 +827,7 @@ class WorkerLink:
         self.assigned[attempt.key] = attempt
         self.expected += attempt.expected
         if self.loop is not None:
-            self.loop.held[attempt.type] = self.loop.held.get(attempt.type, 0) + 1
+            self.loop.count(attempt.type, 1)
 
     def drop(self, key: Key) -> Attempt | None:
         """Take a task away from the worker; return the task, or None."""
@@ -680,7 +835,7 @@ class WorkerLink:
         if attempt is not None:
             self.expected = self.expected - attempt.expected if self.assigned else 0.0
             if self.loop is not None:
-                self.loop.held[attempt.type] -= 1
+                self.loop.count(attempt.type, -1)
         return attempt
 
     def close(self) -> None:

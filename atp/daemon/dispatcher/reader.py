@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -48,7 +48,8 @@ class Counters:
         self.look_at_log()
 
     def look_at_log(self) -> None:
-        """Find out whether the log tells of finished attempts; not for each of them anew."""
+        """Find out whether the log tells of starts and finished attempts; not for each anew."""
+        self._tells_of_started = log.tells("started")
         self._tells_of_finished = log.tells("finished")
 
     def _count(self, name: str, by: int = 1) -> None:
@@ -56,7 +57,8 @@ class Counters:
         self._in_all[name] += by
 
     def started(self, attempt: Attempt, link: WorkerLink) -> None:
-        log.started(attempt=attempt.number, worker=link.slot, **_names(attempt))
+        if self._tells_of_started:
+            log.started(attempt=attempt.number, worker=link.slot, **_names(attempt))
 
     def ended(self, attempt: Attempt, move: Move, seconds: float) -> None:
         """Count and log the Move that follows from a handler's end, after ``seconds``."""
@@ -218,7 +220,7 @@ class Reader:
         self._queue = core.queue
         self._attempts = attempts
         self._times = attempts.times
-        # The messages that are handled now.
+        # The messages that were read last.
         self._drained: list[Any] = []
         self._on_message: dict[type[Any], Callable[..., None]] = {
             protocol.Retiring: self._on_retiring,
@@ -237,16 +239,24 @@ class Reader:
 
     def collect(self, link: WorkerLink) -> None:
         """Read all messages and ends that a worker has sent so far."""
-        # A handler's messages are in the channel before its end is in the ring.
-        until = link.ring.written
+        self.collect_ends({link: link.ring.written}, {link})
+
+    def collect_ends(self, until: Mapping[WorkerLink, int], told: Container[WorkerLink]) -> None:
+        """Read the ends of workers ``until`` these counts of bytes in their rings.
+
+        The messages of those that have ``told`` something are read first. Look for these after the
+        counts: a handler's messages are in the channel before its end is in the ring.
+        """
         self._times.set()
         self._counters.look_at_log()
-        self._drained = list(link.channel.drain())
-        for message in self._drained:
-            self._on_message[type(message)](link, *message)
-        who = self._attempts.who(link)
-        for record in link.ring.read(until):
-            self._ended(link, unpacked_end(record), who)
+        for link, count in until.items():
+            if link in told:
+                self._drained = list(link.channel.drain())
+                for message in self._drained:
+                    self._on_message[type(message)](link, *message)
+            who = self._attempts.who(link)
+            for record in link.ring.read(count):
+                self._ended(link, unpacked_end(record), who)
 
     def running(self, link: WorkerLink) -> Key | None:
         """Return the key of the attempt that a worker runs, or None."""
@@ -280,6 +290,8 @@ class Reader:
         instance, number, started, ended, _ = end
         key = instance, number
         attempt = self._pool.ended(link, key, ended - started)
+        if link.loop is not None:
+            link.loop.ended(started, ended)
         self._queue.free(loops=link.loop is not None)
         revoked = link.revoked.pop(key, None)
         if attempt is None:

@@ -13,8 +13,8 @@ import os
 import shutil
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -61,16 +61,19 @@ logger = logging.getLogger("atp.worker")
 
 
 class Run:
-    """An attempt that runs at a place. ``task`` is None until its coroutine has begun."""
+    """An attempt that runs at a place. ``task`` is None until its coroutine has begun.
 
-    def __init__(self, place: "Place", attempt: Attempt, started: float, page: Page) -> None:
+    ``started`` is the time of its first step. Before that, it is when the place took it.
+    """
+
+    def __init__(self, place: "Place", attempt: Attempt, started: float) -> None:
         self.place = place
         self.attempt = attempt
         self.started = started
-        self._page = page
         self.context: LoopContext | None = None
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        # When its time is out, on the uptime clock.
+        self.due = NEVER
         # What the attempt does in threads: in its lane, and otherwise.
         self.lane: Lane | None = None
         self.calls: list[Future[Any]] = []
@@ -84,20 +87,25 @@ class Run:
         self.is_open = False
         self.is_over = False
 
+    @property
+    def has_work(self) -> bool:
+        """Whether it has begun anything in the loop or in threads that it has not waited for."""
+        return bool(self.children or self.calls) or self.lane is not None
+
     def cancel(self, why: Kind) -> None:
         """Cancel the handler where it awaits, unless it has ended."""
         if self.cut_short is not None or self.is_over:
             return
         self.cut_short = why
         # Before its first step, and once the handler has ended, what remains is the attempt's own.
-        self._page.note_cut(self.place.slot, CUT if self.is_open else HEARD)
+        self.place.note_cut(CUT if self.is_open else HEARD)
         if self.is_open and self.task is not None:
             self.task.cancel()
 
     def hear(self) -> None:
         """Note that the attempt has had its turn after it was cancelled."""
         if self.cut_short is not None:
-            self._page.note_cut(self.place.slot, HEARD)
+            self.place.note_cut(HEARD)
 
     def begin_call(self) -> None:
         """Note that a thread begins a call of the attempt."""
@@ -111,7 +119,7 @@ class Run:
         with self._lock:
             self._calls_now += more
             if not self.is_over:
-                self._page.note_calls(self.place.slot, self._calls_now)
+                self.place.note_calls(self._calls_now)
 
 
 # The attempt to which the running code belongs.
@@ -133,6 +141,28 @@ class Place:
         self.outbox: deque[Any] = deque()
         self.then: Callable[[], None] | None = None
         self.run: Run | None = None
+        self._page = page
+        # Whether the slot tells of calls or of a cancel.
+        self._is_noted = True
+
+    def note_cut(self, cut: int) -> None:
+        """Tell whether the attempt was cancelled; see :meth:`.Page.note_cut`."""
+        self._is_noted = True
+        self._page.note_cut(self.slot, cut)
+
+    def note_calls(self, count: int) -> None:
+        """Tell how many calls threads carry out now for the attempt."""
+        self._is_noted = True
+        self._page.note_calls(self.slot, count)
+
+    def enter(self, attempt: Attempt, started: float, deadline: float, seconds: float) -> None:
+        """Tell that the place runs an attempt, and nothing of the one before."""
+        if self._is_noted:
+            self._page.note_calls(self.slot, 0)
+            self._page.note_cut(self.slot, NOT_CUT)
+            self._is_noted = False
+        facts = (deadline, started, 0, 0, seconds, attempt.uuid_text.encode())
+        self._page.enter(self.slot, attempt.instance, attempt.number, *facts)
 
 
 class _Undisturbed:
@@ -219,19 +249,25 @@ class Loop:
         self._words = page.step_words(number)
         self._words[0][0] = 0
         name = f"{hostname()}:{os.getppid()}"
-        self._places = [
-            Place(slot, channel, tokens, page, f"{name} worker {slot}")
+        self._places = {
+            slot: Place(slot, channel, tokens, page, f"{name} worker {slot}")
             for slot, channel, tokens in places
-        ]
+        }
         self._threads = CallThreads()
         self._fetching = ClosingExecutor(FETCHING, "atp-fetch", lambda: None)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.get_ident()
         # The context variables of an attempt when it begins.
         self._variables = contextvars.copy_context()
-        self._done = self._running = 0
+        # The tasks that the places have ahead are waiting.
+        self._done = self._running = self._waiting = 0
         self._is_calling = self._is_retiring = False
         self._called, self._call_after = 0.0, inherited.call_after
+        # The graces of cancelled attempts, in seconds, by Type.
+        self._graces: dict[str, float] = {}
+        # The timer that cancels attempts, and when it rings on the uptime clock.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = NEVER
         # The reason why the loop should run nothing more.
         self._worn_out: str | None = None
 
@@ -253,7 +289,7 @@ class Loop:
         self._sensitive = CurrentLane(self._current_lane).enter()
         self._variables = contextvars.copy_context()
         loop.add_signal_handler(SIGNAL, self._on_signal)
-        for place in self._places:
+        for place in self._places.values():
             loop.add_reader(place.channel.fileno(), self._hear, place)
             self._say(place, protocol.Look())
         loop.run_forever()
@@ -265,27 +301,35 @@ class Loop:
         run = _running.get() if context is None else context.get(_running)
         if run is None or run.is_over:
             return asyncio.Task(coroutine, loop=loop, **options)
-        marked = Marked(coroutine, run, self._words)
-        task = asyncio.Task(marked, loop=loop, **options)
-        if run.task is not None or run.context is not None:
-            run.children.append(task)
-            if len(run.children) % 100 == 0:
-                run.children = [each for each in run.children if not each.done()]
+        task = asyncio.Task(Marked(coroutine, run, self._words), loop=loop, **options)
+        run.children.append(task)
+        if len(run.children) % 100 == 0:
+            run.children = [each for each in run.children if not each.done()]
         return task
 
     # The dispatcher, at each place
 
     def _hear(self, place: Place) -> None:
+        """Take the tasks that come through the channel of a place, for whatever place."""
+        heard: dict[int, list[Any]] = defaultdict(list)
         try:
             while True:
                 tasks, _ = place.channel.receive(wait=False)
-                place.waiting.extend(unpacked(tasks))
+                for slot, task in tasks:
+                    heard[slot].append(task)
         except BlockingIOError:
             pass
         except Closed:
             # The dispatcher has died, and the supervisor is about to end this process.
             self._loop.remove_reader(place.channel.fileno())
             return
+        for slot, given in heard.items():
+            self._give(self._places[slot], given)
+
+    def _give(self, place: Place, tasks: Iterable[Any]) -> None:
+        before = len(place.waiting)
+        place.waiting.extend(unpacked(tasks))
+        self._waiting += len(place.waiting) - before
         self._next(place)
         if place.run is None:
             # The dispatcher has taken the tasks back. It may believe that this place hangs.
@@ -334,7 +378,7 @@ class Loop:
 
     def _call(self) -> None:
         self._is_calling, self._called = False, uptime()
-        for place in self._places:
+        for place in self._places.values():
             if not place.outbox:
                 with contextlib.suppress(OSError, Closed):
                     place.channel.send(protocol.Look(), wait=False)
@@ -348,6 +392,7 @@ class Loop:
             return
         while place.waiting:
             attempt = place.waiting.popleft()
+            self._waiting -= 1
             # The dispatcher has taken the token of a task that it took back.
             if place.tokens.take(attempt.serial):
                 self._start(place, attempt)
@@ -358,59 +403,74 @@ class Loop:
         timeout = attempt.timeout
         seconds = NEVER if timeout is None else timeout.total_seconds()
         # The supervisor ends an attempt that has not ended after it was cancelled.
-        deadline = started + seconds + cancel_grace(attempt.type)
-        facts = (deadline, started, 0, 0, seconds, attempt.uuid_text.encode())
-        self._page.note_calls(place.slot, 0)
-        self._page.note_cut(place.slot, NOT_CUT)
-        self._page.enter(place.slot, attempt.instance, attempt.number, *facts)
-        place.run = run = Run(place, attempt, started, self._page)
+        grace = self._graces.get(attempt.type)
+        if grace is None:
+            grace = self._graces[attempt.type] = cancel_grace(attempt.type)
+        place.enter(attempt, started, started + seconds + grace, seconds)
+        place.run = run = Run(place, attempt, started)
         self._running += 1
         context = self._variables.copy()
         context.run(_running.set, run)
-        run.task = self._loop.create_task(self._attempt(run), context=context)
+        marked = Marked(self._attempt(run), run, self._words)
+        run.task = asyncio.Task(marked, loop=self._loop, context=context)
         if self._page.is_asked(place.slot, *attempt.key):
             run.cancel(Kind.INTERRUPTED)
         if seconds != NEVER:
-            run.timer = self._loop.call_later(seconds, run.cancel, Kind.TIMED_OUT)
+            run.due = started + seconds
+            if run.due < self._alarm_at:
+                self._set_alarm(run.due)
+
+    def _set_alarm(self, at: float) -> None:
+        """Look for attempts whose time is out at this time: one timer serves all places."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_later(max(0.0, at - uptime()), self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        now, self._alarm, self._alarm_at = uptime(), None, NEVER
+        runs = [run for place in self._places.values() if (run := place.run) is not None]
+        for run in runs:
+            if run.due <= now:
+                run.due = NEVER
+                run.cancel(Kind.TIMED_OUT)
+        if (soonest := min((run.due for run in runs), default=NEVER)) != NEVER:
+            self._set_alarm(soonest)
 
     def _on_signal(self) -> None:
         """Cancel the attempts that were asked to end."""
-        for place in self._places:
+        for place in self._places.values():
             run = place.run
             if run is not None and self._page.is_asked(place.slot, *run.attempt.key):
                 run.cancel(Kind.INTERRUPTED)
 
     async def _attempt(self, run: Run) -> None:
         try:
-            await self._run_attempt(run)
+            place, run.started = run.place, uptime()
+            run.context = context = LoopContext(
+                run.attempt,
+                report=partial(self._report, run),
+                interruption=lambda: run.cut_short,
+                scratch_root=self._scratch,
+                keeper=place.checkpoints,
+                grower=place.checkpoints,
+                worker=place.who,
+            )
+            outcome = await self._outcome(run, context)
+            context.end()
+            if context.has_scratch:
+                await _undisturbed(self._apart(run, context.remove_scratch))
+            if run.has_work:
+                await self._end_work(run)
+            run.is_over = True
+            # These refer to each other in a circle.
+            run.context = run.task = None
+            run.children = []
+            self._end(run, outcome)
         except BaseException:
             # Nobody would hear of its end. The supervisor hands the others back.
             logger.critical("loop: %s failed", run.attempt.uuid_text, exc_info=True)
             os._exit(1)
-
-    async def _run_attempt(self, run: Run) -> None:
-        place = run.place
-        run.context = context = LoopContext(
-            run.attempt,
-            report=partial(self._report, run),
-            interruption=lambda: run.cut_short,
-            scratch_root=self._scratch,
-            keeper=place.checkpoints,
-            grower=place.checkpoints,
-            worker=place.who,
-        )
-        outcome = await self._outcome(run, context)
-        context.end()
-        if context.has_scratch:
-            await _undisturbed(self._apart(run, context.remove_scratch))
-        await self._end_work(run)
-        if run.timer is not None:
-            run.timer.cancel()
-        run.is_over = True
-        # These refer to each other in a circle.
-        run.context = run.task = run.timer = None
-        run.children = []
-        self._end(run, outcome)
 
     async def _outcome(self, run: Run, context: LoopContext) -> Outcome:
         """Run the handler; return an :class:`Outcome` in any case."""
@@ -422,7 +482,7 @@ class Loop:
             error = self._translated(run, raised)
         # What comes later concerns the clean-up alone.
         run.is_open, cut_short = False, run.cut_short
-        if await self._end_work(run) and error is None:
+        if run.has_work and await self._end_work(run) and error is None:
             error = endings.LeftOpen()
         reported: BaseException | None = None
         if error is not None:
@@ -450,23 +510,32 @@ class Loop:
         if signals.handler_started.receivers:
             send = partial(execution.send_signal, signals.handler_started)
             await self._apart(run, partial(send, context=context, attempt=attempt))
-        task_type = registry.handler_of(attempt.type)
-        arguments = partial(execution.arguments_of, attempt, context, task_type)
-        if codec.may_have_references(attempt.inputs):
-            args, kwargs = await self._loop.run_in_executor(self._fetching, arguments)
-        elif codec.may_have_results(attempt.inputs):
-            args, kwargs = await self._apart(run, arguments)
+        task_type, inputs = registry.handler_of(attempt.type), attempt.inputs
+        if codec.may_have_references(inputs) or codec.may_have_results(inputs):
+            args, kwargs = await self._fetched(run, context, inputs)
         else:
-            args, kwargs = arguments()
+            args, kwargs = execution.arguments_of(attempt, context, task_type)
         call = partial(task_type.handler, context, *args, **kwargs)
         if run.cut_short is not None:
             raise Interrupted
-        with middleware.restore_context(attempt.carried):
+        # Most carry nothing, and this is done for each attempt.
+        if attempt.own is None:
             value = await middleware.run_async(context, call)
+        else:
+            with middleware.restore_context(attempt.carried):
+                value = await middleware.run_async(context, call)
         run.is_open = False
         if value is None:
             return DONE
         return Outcome(Kind.FINISHED, response=await self._response(run, value))
+
+    async def _fetched(self, run: Run, context: LoopContext, inputs: codec.Payload) -> Any:
+        """Return arguments of a handler that have to be fetched, from the queue or elsewhere."""
+        task_type = registry.handler_of(run.attempt.type)
+        fetch = partial(execution.arguments_of, run.attempt, context, task_type)
+        if codec.may_have_references(inputs):
+            return await self._loop.run_in_executor(self._fetching, fetch)
+        return await self._apart(run, fetch)
 
     async def _response(self, run: Run, value: Any) -> ResponseData | None:
         task_type = registry.handler_of(run.attempt.type)
@@ -567,8 +636,8 @@ class Loop:
         place.run = None
         self._done += 1
         self._running -= 1
-        # While it has tasks, the dispatcher looks often enough without a call.
-        if not place.waiting or uptime() - self._called > self._call_after:
+        # While the loop has tasks, the dispatcher looks often enough without a call.
+        if not self._waiting or uptime() - self._called > self._call_after:
             self._call_soon()
         self._retire_if_worn_out()
         self._next(place)
@@ -580,7 +649,7 @@ class Loop:
             return
         if not self._is_retiring:
             self._is_retiring = True
-            for place in self._places:
+            for place in self._places.values():
                 self._say(place, protocol.Retiring(self._worn_out))
         if not self._running:
             self._loop.stop()
