@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..exceptions import CorruptData, InvalidInputs, InvalidType
 from ..text import did_you_mean
@@ -148,6 +148,15 @@ def as_called(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {POSITIONAL: list(args), **kwargs} if args else dict(kwargs)
 
 
+def _are_plain(inputs: object, plain: Plain | None) -> TypeGuard[dict[str, Any]]:
+    """Return True if all inputs are arguments by name, and fit. This is the quick usual case."""
+    if plain is None or not isinstance(inputs, dict):
+        return False
+    known, required = plain
+    names = inputs.keys()
+    return names == known.keys() or required <= names <= known.keys()
+
+
 def why_incompatible(signatures: Signatures, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return a clause that says why arguments do not fit a handler; "" if they fit.
 
@@ -155,11 +164,8 @@ def why_incompatible(signatures: Signatures, args: Sequence[Any], kwargs: Mappin
     number and the names of the arguments, not their values.
     """
     signature, plain = signatures
-    if plain is not None and not args:
-        known, required = plain
-        names = kwargs.keys()
-        if names == known.keys() or required <= names <= known.keys():
-            return ""
+    if not args and _are_plain(kwargs, plain):
+        return ""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -288,6 +294,8 @@ def adapt_arguments(
     does not quote the values of the arguments that ``sensitive`` names. Raises CorruptData if
     ``inputs`` is not a dict of arguments.
     """
+    if _are_plain(inputs, signatures[1]):
+        return ((), inputs), ""
     found = unbind(inputs)
     why = why_incompatible(signatures, *found)
     if not why:

@@ -18,7 +18,7 @@ from ..graphs import placeholders
 from ..graphs.placeholders import TAG
 from ..text import exception_words
 from . import references
-from .json import from_json, to_json
+from .json import TAG_BEGINS, from_json, to_json
 
 JSON = "json"
 PICKLE = "pickle"
@@ -56,11 +56,19 @@ def encode(
 
 def decode(payload: Payload) -> Any:
     """Return the value that was serialized as ``payload``. Raises CorruptData."""
+    if payload.format == JSON:
+        return from_json(payload.data)
     if payload.format == PICKLE:
         return from_pickle(payload.data)
-    if payload.format != JSON:
-        raise CorruptData(f"Unknown format {payload.format!r}.")
-    return from_json(payload.data)
+    raise CorruptData(f"Unknown format {payload.format!r}.")
+
+
+def is_untagged(payload: Payload) -> bool:
+    """Return True if a serialized value has no tags: then it has no results and no references.
+
+    This is quicker than to ask for both.
+    """
+    return payload.format == JSON and TAG_BEGINS not in payload.data
 
 
 def may_have_results(payload: Payload) -> bool:

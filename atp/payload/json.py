@@ -464,11 +464,13 @@ def _writer(
 _write = _writer()
 _read_tagged = json.JSONDecoder(object_hook=_from_tagged).decode
 _read_untagged = json.JSONDecoder().raw_decode
+# Each tag is the name of a member, so it begins like this.
+TAG_BEGINS = '"$'
 
 
 def _read(text: str) -> Any:
     # Most values have no tags, and this is faster for them.
-    if '"$' not in text:
+    if TAG_BEGINS not in text:
         try:
             value, end = _read_untagged(text)
         except ValueError:

@@ -416,12 +416,13 @@ def arguments_of(
     try:
         stored = attempt.inputs
         inputs = codec.decode(stored)
-        if codec.may_have_results(stored):  # of other nodes of its graph
-            inputs = context.results.resolved(inputs)
-        if codec.may_have_references(stored):
-            from ...authoring.fetching import fetched  # few workers need the modules of HTTP
+        if not codec.is_untagged(stored):
+            if codec.may_have_results(stored):  # of other nodes of its graph
+                inputs = context.results.resolved(inputs)
+            if codec.may_have_references(stored):
+                from ...authoring.fetching import fetched  # few workers need the modules of HTTP
 
-            inputs = fetched(task_type, inputs)
+                inputs = fetched(task_type, inputs)
         (args, kwargs), why = adapt_arguments(
             task_type.signatures, task_type.adapters, inputs, task_type.sensitive
         )
