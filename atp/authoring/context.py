@@ -294,8 +294,11 @@ class Context(Stepping, GraphContext):
     def end(self) -> None:
         """Send all unsent messages after the handler has ended, and ignore pauses from now on."""
         self._is_over = True
-        self.say_all()
-        self.flush()
+        # Most have none.
+        if self._messages is not None:
+            self.say_all()
+        if self._unsent_progress is not None:
+            self.flush()
 
     def say_all(self) -> None:
         """Send all log messages that have not been sent yet."""

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -29,9 +30,9 @@ _PR_GET_CHILD_SUBREAPER = 37
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def uptime() -> float:
-    """Return seconds on a clock that never steps and that all processes of the host share."""
-    return time.clock_gettime(_CLOCK)
+# Return seconds on a clock that never steps and that all processes of the host share. It is called
+# several times for every attempt: this is quicker than a function of Python.
+uptime: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
 
 
 def _prctl(option: int, value: object) -> None:

@@ -110,6 +110,8 @@ class Ring:
 _RUNNING = struct.Struct("=qqddqqd37p")
 _INSTANCE = struct.Struct("=q")
 _TAIL = struct.Struct("=qddqqd37p")
+_TAIL_AT, _TAIL_END = _INSTANCE.size, _RUNNING.size
+_NO_INSTANCE = _INSTANCE.pack(0)
 _DEADLINE = struct.Struct("=d")
 _DEADLINE_AT = 16
 # The ask: Instance, attempt, one of END, PAUSE and GO, and the number of the pause.
@@ -190,10 +192,11 @@ class Page:
 
     def enter(self, slot: int, instance: int, *facts: float | bytes) -> None:
         """Write the attempt that the slot's worker is about to run: the fields of Running."""
-        at = slot * _SLOT
+        # This and leave() are done for every attempt: without a call of _put().
+        at, memory = slot * _SLOT, self._memory
         # The Instance comes last: until then the slot reads as empty.
-        self._put(at + _INSTANCE.size, _TAIL.pack(*facts))
-        self._put(at, _INSTANCE.pack(instance))
+        memory[at + _TAIL_AT : at + _TAIL_END] = _TAIL.pack(*facts)
+        memory[at : at + _TAIL_AT] = _INSTANCE.pack(instance)
 
     def name_of(self, slot: int) -> UUID | None:
         """Return the uuid of the Instance that the slot's worker runs, or None."""
@@ -202,7 +205,8 @@ class Page:
 
     def leave(self, slot: int) -> None:
         """Write that the slot's worker runs no attempt."""
-        self._put(slot * _SLOT, _INSTANCE.pack(0))
+        at = slot * _SLOT
+        self._memory[at : at + _TAIL_AT] = _NO_INSTANCE
 
     def read(self, slot: int) -> Running | None:
         """Return the :class:`Running` of the slot, or None."""

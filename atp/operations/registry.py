@@ -483,7 +483,8 @@ class Registry:
 
     def is_transactional(self, identifier: str) -> bool:
         """Return True if the Type's handler runs in a transaction that also records its end."""
-        found = self._find(identifier)
+        # As below, this is _find() without its call: it is done for every attempt.
+        found = self._types.get(self._former.get(identifier, identifier))
         return found is not None and bool(found.transactional)
 
     def runs_in_loops(self, identifier: str) -> bool:
@@ -520,7 +521,7 @@ class Registry:
 
         Raises UnregisteredHandler if this process does not declare the Type.
         """
-        found = self._find(identifier)
+        found = self._types.get(self._former.get(identifier, identifier))
         if found is None:
             raise UnregisteredHandler(f"This process has no handler for Type {identifier!r}.")
         return found

@@ -254,9 +254,11 @@ class Reader:
                 self._drained = list(link.channel.drain())
                 for message in self._drained:
                     self._on_message[type(message)](link, *message)
-            who = self._attempts.who(link)
-            for record in link.ring.read(count):
+            who, records = self._attempts.who(link), link.ring.read(count)
+            for record in records:
                 self._ended(link, unpacked_end(record), who)
+            if records:
+                self._queue.free(loops=link.loop is not None)
 
     def running(self, link: WorkerLink) -> Key | None:
         """Return the key of the attempt that a worker runs, or None."""
@@ -292,8 +294,7 @@ class Reader:
         attempt = self._pool.ended(link, key, ended - started)
         if link.loop is not None:
             link.loop.ended(started, ended)
-        self._queue.free(loops=link.loop is not None)
-        revoked = link.revoked.pop(key, None)
+        revoked = link.revoked.pop(key, None) if link.revoked else None
         if attempt is None:
             if revoked is not None:
                 self._attempts.usage.ended(revoked, ended - started - revoked.paused)
@@ -361,6 +362,7 @@ class Reader:
 
     def _on_ended(self, link: WorkerLink, *end: Any) -> None:
         self._ended(link, end, self._attempts.who(link))
+        self._queue.free(loops=link.loop is not None)
 
     def _on_look(self, link: WorkerLink) -> None:
         """Note that the worker is ready; :meth:`collect` reads the ring in any case."""

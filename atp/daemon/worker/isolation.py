@@ -18,13 +18,13 @@ import threading
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import thread as executors
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from operator import attrgetter, call
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from .. import stacks
@@ -73,6 +73,9 @@ class Entry:
     # Called after each attempt: a function of C takes a fraction of the time of one of Python.
     parts: tuple[Callable[[], Any], ...]
     put_back: Callable[..., object]
+    # Attributes of modules that belong to it, too; put_back() gets the tuple of them first. One
+    # call reads those of all entries.
+    attributes: tuple[str, ...] = ()
     keeps: bool = False
     # Where the first value takes longer than those that are compared with it.
     first: Callable[[], Any] | None = None
@@ -84,70 +87,72 @@ class Entry:
     def urgent(self, values: Iterable[Any]) -> tuple[Callable[[], Any], ...]:
         """Return what is compared after each attempt; ``values`` are those to be put back.
 
-        The rest waits until something has changed, or until the next comparison of everything.
+        So are its attributes. The rest waits until something has changed, or until the next
+        comparison of everything.
         """
         if self.signs is not None:
             return self.signs(*values)
         return () if self.is_slow or self.told else self.parts
 
+    @property
+    def all_parts(self) -> tuple[Callable[[], Any], ...]:
+        """The parts, with one that reads the attributes."""
+        return (reading(self.attributes), *self.parts) if self.attributes else self.parts
+
     def take(self) -> list[Any]:
         """Return the values of now."""
-        return [part() for part in self.parts]
+        return [part() for part in self.all_parts]
+
+
+# Where the attributes of entries are found.
+_MODULES = SimpleNamespace(
+    sys=sys, threading=threading, warnings=warnings, time=time, logging=logging
+)
+
+
+def reading(attributes: Sequence[str]) -> Callable[[], Any]:
+    """Return a function that returns these attributes of modules, as a tuple if there are more."""
+    return partial(attrgetter(*attributes), _MODULES)
 
 
 # The state of the Python interpreter that a handler may change.
 
-STREAMS = (partial(attrgetter("stdin", "stdout", "stderr"), sys),)
-HOOKS = (
-    partial(attrgetter("excepthook", "unraisablehook", "displayhook"), sys),
-    partial(attrgetter("excepthook"), threading),
-)
-TRACING = (
-    *(sys.gettrace, sys.getprofile, threading.gettrace, threading.getprofile),
-    tracemalloc.is_tracing,
-)
-SWITCHES = (
-    *(sys.getrecursionlimit, sys.getswitchinterval, sys.get_int_max_str_digits),
-    *(gc.isenabled, gc.get_threshold, gc.get_debug),
-)
-# The list object of the filters, and its items.
-FILTERS = (
-    partial(attrgetter("filters", "showwarning"), warnings),
-    lambda: warnings.filters[:],
-)
-PATHS = (partial(attrgetter("path"), sys), lambda: sys.path[:])
+STREAMS = ("sys.stdin", "sys.stdout", "sys.stderr")
+HOOKS = ("sys.excepthook", "sys.unraisablehook", "sys.displayhook", "threading.excepthook")
+# What threading.gettrace() and threading.getprofile() return.
+TRACED_THREADS = ("threading._trace_hook", "threading._profile_hook")
+TRACING = (sys.gettrace, sys.getprofile, tracemalloc.is_tracing)
+LIMITS_OF_PYTHON = (sys.getrecursionlimit, sys.get_int_max_str_digits)
+SWITCHES = (sys.getswitchinterval, gc.isenabled, gc.get_threshold, gc.get_debug)
 
 
 def put_back_streams(streams: tuple[Any, Any, Any]) -> None:
     sys.stdin, sys.stdout, sys.stderr = streams
 
 
-def put_back_hooks(own: tuple[Any, Any, Any], of_threads: Any) -> None:
-    sys.excepthook, sys.unraisablehook, sys.displayhook = own
-    threading.excepthook = of_threads
+def put_back_hooks(hooks: tuple[Any, Any, Any, Any]) -> None:
+    sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook = hooks
 
 
 def put_back_tracing(
-    trace: Any, profile: Any, of_threads: Any, profile_of_threads: Any, is_tracing: bool
+    of_threads: tuple[Any, Any], trace: Any, profile: Any, is_tracing: bool
 ) -> None:
     sys.settrace(trace)
     sys.setprofile(profile)
-    threading.settrace(of_threads)
-    threading.setprofile(profile_of_threads)
+    threading.settrace(of_threads[0])
+    threading.setprofile(of_threads[1])
     (tracemalloc.start if is_tracing else tracemalloc.stop)()
 
 
-def put_back_switches(
-    recursion: int,
-    interval: float,
-    digits: int,
-    is_collecting: bool,
-    threshold: tuple[int, int, int],
-    debug: int,
-) -> None:
+def put_back_limits_of_python(recursion: int, digits: int) -> None:
     sys.setrecursionlimit(recursion)
-    sys.setswitchinterval(interval)
     sys.set_int_max_str_digits(digits)
+
+
+def put_back_switches(
+    interval: float, is_collecting: bool, threshold: tuple[int, int, int], debug: int
+) -> None:
+    sys.setswitchinterval(interval)
     (gc.enable if is_collecting else gc.disable)()
     gc.set_threshold(*threshold)
     gc.set_debug(debug)
@@ -175,8 +180,9 @@ _MANAGER: logging.Manager = _ROOT.manager
 # While this key is in the cache of the root logger, Python has not cleared the cache.
 _MARK = "atp"
 LOGGING_SIGNS = (
-    *(logging.getLogRecordFactory, logging.getLoggerClass),
-    partial(attrgetter("loggerClass", "disable"), _MANAGER),
+    # What getLogRecordFactory(), getLoggerClass() and disable return, and what is the manager's.
+    reading(("logging._logRecordFactory", "logging._loggerClass")),
+    partial(attrgetter("loggerClass", "_disable"), _MANAGER),
     partial(_ROOT._cache.__contains__, _MARK),
     partial(len, logging._handlerList),  # type: ignore[attr-defined]
 )
@@ -306,10 +312,14 @@ EVERY = 0.01
 _getsignal, _sigmask = _signal.getsignal, _signal.pthread_sigmask
 # The environment as Python keeps it, in bytes: quicker to compare.
 _RAW: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-# The system sends none of these by itself.
-_REAL_TIME = [number for number in _SIGNALS if number >= getattr(signal, "SIGRTMIN", signal.NSIG)]
-_SIGNALS = [number for number in _SIGNALS if number not in _REAL_TIME]
+# The signals that a worker may get at any time: from timers, from its children, from whoever stops
+# or asks it, and by writing to what is closed.
+_SIGNALS = [
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGCHLD, signal.SIGPIPE),
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGXCPU, signal.SIGXFSZ),
+]
+_OTHER_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *_SIGNALS})
 _LIMITS = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 # Whoever passes one of these is killed, or fails.
 _STRIKING = [
@@ -358,8 +368,8 @@ def _put_back_handlers(before: Iterable[Any], numbers: Iterable[int] = _SIGNALS)
             signal.signal(number, handler)
 
 
-def _put_back_real_time_handlers(before: Iterable[Any]) -> None:
-    _put_back_handlers(before, numbers=_REAL_TIME)
+def _put_back_other_handlers(before: Iterable[Any]) -> None:
+    _put_back_handlers(before, numbers=_OTHER_SIGNALS)
     # The handler of faulthandler is none of those that Python knows.
     stacks.answer_again()
 
@@ -424,11 +434,15 @@ TIMERS = (
 )
 ENTRIES: tuple[Entry, ...] = (
     *TIMERS,
-    Entry("handlers of signals", (partial(_handlers, _SIGNALS),), _put_back_handlers),
     Entry(
-        "handlers of real-time signals",
-        (partial(_handlers, _REAL_TIME),),
-        _put_back_real_time_handlers,
+        "handlers of signals that a worker gets: of timers, children, pipes, and to stop or ask it",
+        (partial(_handlers, _SIGNALS),),
+        _put_back_handlers,
+    ),
+    Entry(
+        "handlers of all other signals",
+        (partial(_handlers, _OTHER_SIGNALS),),
+        _put_back_other_handlers,
         is_slow=True,
     ),
     Entry(
@@ -443,6 +457,7 @@ ENTRIES: tuple[Entry, ...] = (
         lambda before: (
             faulthandler.enable(2, all_threads=False) if before else faulthandler.disable()
         ),
+        is_slow=True,
     ),
     Entry("the working directory", (_directory,), os.chdir, told=("os.chdir",)),
     # To set it returns the one before.
@@ -456,8 +471,9 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "the local time zone",
-        (partial(attrgetter("timezone", "tzname"), time),),
+        (),
         lambda before: time.tzset(),
+        attributes=("time.timezone", "time.tzname"),
     ),
     Entry(
         "the locale",
@@ -468,22 +484,36 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("the standard input", (_standard_input,), _put_back_standard_input, is_slow=True),
     Entry(
         "`sys.stdin`, `sys.stdout` and `sys.stderr`",
-        STREAMS,
+        (),
         put_back_streams,
+        attributes=STREAMS,
     ),
     Entry(
         "`sys.excepthook`, `threading.excepthook` and the other hooks of Python",
-        HOOKS,
+        (),
         put_back_hooks,
+        attributes=HOOKS,
     ),
-    Entry("functions that trace or profile", TRACING, put_back_tracing),
+    Entry("functions that trace or profile", TRACING, put_back_tracing, attributes=TRACED_THREADS),
     Entry(
-        "the limit on recursion, garbage collection and the other switches of the interpreter",
+        "the limits on recursion and on the digits of integers",
+        LIMITS_OF_PYTHON,
+        put_back_limits_of_python,
+    ),
+    Entry(
+        "garbage collection and how often threads take turns",
         SWITCHES,
         put_back_switches,
+        is_slow=True,
     ),
-    Entry("filters of warnings", FILTERS, put_back_filters),
-    Entry("`sys.path`", PATHS, put_back_path),
+    # The list object of the filters, and its items.
+    Entry(
+        "filters of warnings",
+        (lambda: warnings.filters[:],),
+        put_back_filters,
+        attributes=("warnings.filters", "warnings.showwarning"),
+    ),
+    Entry("`sys.path`", (lambda: sys.path[:],), put_back_path, attributes=("sys.path",)),
     Entry("`socket.setdefaulttimeout()`", (socket.getdefaulttimeout,), socket.setdefaulttimeout),
     Entry(
         "logging: levels, handlers, filters, disabled loggers, `logging.disable()`, factories",
@@ -585,7 +615,7 @@ class ProcessState:
     its child return must not have two workers answer.
     """
 
-    def __init__(self, entries: Iterable[Entry] = ENTRIES) -> None:
+    def __init__(self, entries: Collection[Entry] = ENTRIES) -> None:
         self._compared = 0.0
         # Whether everything has been compared since the last attempt.
         self.is_whole = False
@@ -595,7 +625,10 @@ class ProcessState:
         # What is compared after each attempt, and everything. To call the parts of all entries at
         # once takes half the time of one entry after the other.
         self._urgent = [part for each, values in self._found for part in each.urgent(values)]
-        self._parts = [part for each, _ in self._found for part in each.parts]
+        attributes = [name for each in entries for name in each.attributes]
+        if attributes:
+            self._urgent.append(reading(attributes))
+        self._parts = [part for each, _ in self._found for part in each.all_parts]
         self._note()
 
     def _note(self) -> None:

@@ -511,10 +511,10 @@ class Loop:
             send = partial(execution.send_signal, signals.handler_started)
             await self._apart(run, partial(send, context=context, attempt=attempt))
         task_type, inputs = registry.handler_of(attempt.type), attempt.inputs
-        if codec.may_have_references(inputs) or codec.may_have_results(inputs):
-            args, kwargs = await self._fetched(run, context, inputs)
-        else:
+        if codec.is_untagged(inputs):
             args, kwargs = execution.arguments_of(attempt, context, task_type)
+        else:
+            args, kwargs = await self._fetched(run, context, inputs)
         call = partial(task_type.handler, context, *args, **kwargs)
         if run.cut_short is not None:
             raise Interrupted
@@ -535,7 +535,7 @@ class Loop:
         fetch = partial(execution.arguments_of, run.attempt, context, task_type)
         if codec.may_have_references(inputs):
             return await self._loop.run_in_executor(self._fetching, fetch)
-        return await self._apart(run, fetch)
+        return await self._apart(run, fetch) if codec.may_have_results(inputs) else fetch()
 
     async def _response(self, run: Run, value: Any) -> ResponseData | None:
         task_type = registry.handler_of(run.attempt.type)
