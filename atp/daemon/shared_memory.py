@@ -251,7 +251,9 @@ class Page:
 
     def is_asked(self, slot: int, instance: int, attempt: int) -> bool:
         """Tell whether this attempt has been asked to end."""
-        return self.asked(slot, instance, attempt)[0] == END
+        # This is asked() without its call: it is done for every attempt of a loop.
+        asked = _ASKED.unpack_from(self._memory, slot * _SLOT + _RUNNING.size)
+        return asked[:3] == (instance, attempt, END)
 
     @property
     def lease_until(self) -> float:

@@ -17,9 +17,9 @@ from ..shared_memory import NEVER, Page, Ring, Step, Tokens
 
 # Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets.
 
-# The most tasks that go to a worker at a time; then the next worker has its turn. A place of a
-# loop gets no more than are expected to be done within so many seconds.
-PIECE, TOGETHER = 16, 0.002
+# The most tasks that go to a worker process at a time; then the next has its turn. A place of
+# a loop gets what is expected to be done within so many seconds.
+PIECE, TOGETHER = 16, 0.001
 # The number of tasks of usual size that fit into one packet.
 PACKET = 128
 
@@ -119,11 +119,9 @@ class HandOut:
         """Return how many of the waiting Tasks a worker gets before the next one has its turn."""
         waiting = self._side.waiting
         if link.loop is None:
-            size = len(waiting) // (2 * len(self._side.links))
-        else:
-            # A loop waits best at many places, but does what is short at few of them.
-            size = int(TOGETHER / self._pace.expected(waiting[0].type))
-        return max(1, min(PIECE, size))
+            return max(1, min(PIECE, len(waiting) // (2 * len(self._side.links))))
+        # A loop waits best at many places, but does what is short at few of them.
+        return max(1, int(TOGETHER / self._pace.expected(waiting[0].type)))
 
     def _add(self, link: "WorkerLink", attempt: Attempt, now: float) -> None:
         attempt.since = now
