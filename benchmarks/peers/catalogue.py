@@ -44,6 +44,14 @@ REQUIREMENTS = {
         "psycopg[binary]==3.3.9",
     ),
     "django-tasks-db-psycopg2": ("django-tasks-db==0.13.0", "django-tasks==0.12.0", *_DJANGO),
+    # What ATP needs, and the event loop that PgQueuer has.
+    "atp-loop": (
+        *_DJANGO,
+        "cronsim==2.8",
+        "djangorestframework==3.18.3",
+        "django-environ==0.14.0",
+        "uvloop==0.23.0",
+    ),
     "dramatiq": ("dramatiq==2.2.1", "redis==8.1.0"),
     "huey": ("huey==3.5.4", "redis==8.1.0", "psycopg[binary]==3.3.9"),
     "huey-django": ("huey==3.5.4", "redis==8.1.0", *_DJANGO),
@@ -65,7 +73,7 @@ class Participant:
     """A queue with its settings.
 
     ``key`` chooses it; ``driver`` is a module of :mod:`.drivers`; ``environment``
-    names its virtual environment, which ATP has none of; ``unfinished`` asks the
+    names its virtual environment, which ATP mostly has none of; ``unfinished`` asks the
     store how many tasks are not done, by a query or by commands whose answers are
     added up; ``workers`` is how many worker processes are started, which may have
     children; ``variables`` go into the environment of all its processes; ``database``
@@ -192,9 +200,10 @@ PEERS = (
         key="atp-loop",
         name="ATP, coroutines in a loop",
         driver="atp_loop",
+        environment="atp-loop",
         store=POSTGRES,
         unfinished="SELECT count(*) FROM atp_task",
-        settings=f"atpd --loops 1, {_BESIDE_EACH_OTHER} coroutines in one process",
+        settings=f"atpd --loops 1, {_BESIDE_EACH_OTHER} coroutines in one process on uvloop",
         options={"store": POSTGRES, "loops": 1, "concurrency": _BESIDE_EACH_OTHER},
         figures=(DRAIN, LATENCY),
         rivals={"pgqueuer": {DRAIN: 1}},

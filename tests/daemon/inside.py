@@ -56,6 +56,7 @@ from atp.daemon.worker import isolation as logs
 from atp.daemon.worker.interruption import SIGNAL, Interruption
 from atp.daemon.worker.isolation import ENTRIES, Entry, ProcessState
 from atp.daemon.worker.leftovers import Leftovers, Unkillable
+from atp.daemon.worker.loops import Loop
 from atp.daemon.worker.transactions import Connections
 from atp.daemon.worker.worker import Worker
 from atp.store.common import enqueueing as handover

@@ -1,11 +1,13 @@
 """Loops: many attempts of coroutine functions in one process."""
 
+import asyncio
 import itertools
 import os
 import random
 import re
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import Group
@@ -350,6 +352,26 @@ def test_attempts_of_a_loop_that_was_killed_from_outside_are_lost_once(atpd, rec
         lost = instance.log.get(kind=Event.EXPIRE).message
         how = "was ended by SIGKILL, sent by another process or, when memory ran out, by the kernel"
         assert tells(lost, attempt_messages.loop_died(how))
+
+
+@pytest.mark.filterwarnings("ignore:.*[Pp]olicy:DeprecationWarning")
+def test_loop_runs_on_the_event_loop_of_the_policy(tmp_path):
+    made = []
+
+    class Policy(type(asyncio.get_event_loop_policy())):
+        def new_event_loop(self):
+            made.append(super().new_event_loop())
+            return made[-1]
+
+    folders = SimpleNamespace(scratch=tmp_path)
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Policy())
+    try:
+        inside.Loop(0, [], inside.Inherited(inside.Page(0, loops=1), None, folders, None))
+    finally:
+        asyncio.set_event_loop_policy(before)
+    [loop] = made
+    loop.close()
 
 
 def test_type_that_needs_a_loop_is_left_out_without_loops():

@@ -1,10 +1,14 @@
-"""ATP with coroutines in a loop."""
+"""ATP with coroutines in a loop, on uvloop."""
 
+import uvloop
 from django.core.management import call_command
 
 from . import base
 from .atp import Peer as Functions
 from .atp import task_type
+
+# The loops of a daemon are those of the policy.
+uvloop.install()
 
 CONCURRENCY = base.option("concurrency")
 
