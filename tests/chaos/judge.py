@@ -252,7 +252,7 @@ def at_work_while_paused(evidence):
             if pause is not None and execution is not None and entry.event == Event.RESUME:
                 since, until = pause.time + history.SLACK, entry.time - history.SLACK
                 pids = {line.pid for line in execution.lines if line.event == "start"}
-                free = [at - history.SLACK for pid, at in let_go if pid in pids and at > since]
+                free = [at - history.SLACK for pid, at in let_go if pid in pids and at > pause.time]
                 until = min([until, *free])
                 for line in execution.lines:
                     # A child is stopped only together with its handler.
