@@ -374,6 +374,24 @@ def test_loop_runs_on_the_event_loop_of_the_policy(tmp_path):
     loop.close()
 
 
+def test_end_is_told_though_a_place_has_tasks_ahead(tmp_path):
+    """The dispatcher may have taken them back, which the loop learns later."""
+    ours, theirs = inside.Channel.pair()
+    folders, options = SimpleNamespace(scratch=tmp_path), inside.Options(processes=1)
+    shared = inside.Page(1, loops=1), options, folders, None, inside.NEVER
+    made = inside.Loop(0, [(0, theirs, None)], inside.Inherited(*shared))
+    made._waiting = 3
+    loop = made._loop
+    loop.call_soon(made._ended, made._places[0])
+    loop.add_reader(ours.fileno(), loop.stop)
+    loop.call_later(DEADLINE, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert [type(message) for message in ours.drain()] == [inside.Look]
+    for end in (ours, theirs):
+        end.close()
+
+
 def test_type_that_needs_a_loop_is_left_out_without_loops():
     left_out = inside.Options(loops=0, labels={"tests": "loops"}).left_out(registry)
     assert left_out["loops.wait"] == ["loops (--loops 0)"]

@@ -17,8 +17,8 @@ from ..shared_memory import NEVER, Page, Ring, Step, Tokens
 
 # Handing out waiting Tasks: choosing the worker, and the number of Tasks that it gets.
 
-# The most tasks that go to a worker process at a time; then the next has its turn. A place of
-# a loop gets what is expected to be done within so many seconds.
+# The most tasks that go to a worker process at a time; then the next has its turn. A place of a
+# loop gets what is expected to be done within TOGETHER, in seconds.
 PIECE, TOGETHER = 16, 0.001
 # The number of tasks of usual size that fit into one packet.
 PACKET = 128

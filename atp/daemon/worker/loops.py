@@ -51,6 +51,8 @@ from .worker import (
 
 # In seconds, for what a handler has left in the loop when it has ended: it may clean up.
 GRACE = 1.0
+# The dispatcher is called within this many seconds of an end, though tasks are ahead.
+CALL_WITHIN = 0.02
 # The most threads that fetch inputs at a time, and that run what handlers give to other threads
 # than those of their lanes.
 FETCHING, OTHER_THREADS = 16, 32
@@ -261,8 +263,9 @@ class Loop:
         self._variables = contextvars.copy_context()
         # The tasks that the places have ahead are waiting.
         self._done = self._running = self._waiting = 0
-        self._is_calling = self._is_retiring = False
-        self._called, self._call_after = 0.0, inherited.call_after
+        self._is_retiring = False
+        # When the dispatcher is called next, on the clock of the event loop.
+        self._call_at = NEVER
         # The graces of cancelled attempts, in seconds, by Type.
         self._graces: dict[str, float] = {}
         # The timer that cancels attempts, and when it rings on the uptime clock.
@@ -370,14 +373,17 @@ class Loop:
         self._loop.remove_writer(place.channel.fileno())
         self._flush(place)
 
-    def _call_soon(self) -> None:
-        """Make the dispatcher look into the rings when this turn of the loop is over."""
-        if not self._is_calling:
-            self._is_calling = True
-            self._loop.call_soon(self._call)
+    def _call_soon(self, within: float) -> None:
+        """Make the dispatcher look into the rings after ``within`` seconds; 0 is the next turn."""
+        at = self._loop.time() + within
+        if at < self._call_at:
+            self._call_at = at
+            self._loop.call_at(at, self._call, at)
 
-    def _call(self) -> None:
-        self._is_calling, self._called = False, uptime()
+    def _call(self, at: float) -> None:
+        if at != self._call_at:
+            return  # an earlier call has taken its place
+        self._call_at = NEVER
         for place in self._places.values():
             if not place.outbox:
                 with contextlib.suppress(OSError, Closed):
@@ -636,9 +642,9 @@ class Loop:
         place.run = None
         self._done += 1
         self._running -= 1
-        # While the loop has tasks, the dispatcher looks often enough without a call.
-        if not self._waiting or uptime() - self._called > self._call_after:
-            self._call_soon()
+        # Tasks that are ahead need no call at once. But the dispatcher may have taken them back,
+        # and this loop does not know.
+        self._call_soon(0.0 if not self._waiting else CALL_WITHIN)
         self._retire_if_worn_out()
         self._next(place)
 
