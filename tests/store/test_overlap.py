@@ -77,16 +77,20 @@ def test_slots_that_are_due_together_run_in_their_order(line):
     assert line.store.removal.purge(instances=keys) == 4
 
 
-def test_one_behind_a_cancelled_last_one_waits_too(line):
-    """G17: for what was before that."""
-    line.create()
-    first, second = line.plan(2)
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_one_waits_for_what_runs_behind_a_cancelled_one_or_since_before_the_policy(
+    line, is_cancelled
+):
+    """G17: what was enqueued beside others, before the policy, may be claimed already."""
+    line.create("queue" if is_cancelled else "allow")
+    first, *others = line.plan(1 + is_cancelled)
     assert line.claim() == [first]
-    line.store.control.cancel([second])
-    [third] = line.plan()
-    assert line.world.task(third).waits == 1
+    line.store.control.cancel(others)
+    line.create("queue")
+    [last] = line.plan()
+    assert line.world.task(last).waits == 1
     line.end()
-    assert line.claim() == [third]
+    assert line.claim() == [last]
 
 
 def test_no_more_wait_than_most(line):
@@ -97,18 +101,6 @@ def test_no_more_wait_than_most(line):
     told = messages.slot_full(2)
     assert [tells(slot.message, told) for slot in skipped] == [True, True]
     assert line.plan() == []
-
-
-def test_an_instance_from_before_the_policy_is_waited_for(line):
-    """G17: it was enqueued beside others, and is claimed already."""
-    line.create("allow")
-    [first] = line.plan()
-    assert line.claim() == [first]
-    line.create("queue")
-    [second] = line.plan()
-    assert line.world.task(second).waits == 1
-    line.end()
-    assert line.claim() == [second]
 
 
 def test_cancel_ends_what_waits_and_asks_who_holds_the_other(line):

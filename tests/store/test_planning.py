@@ -7,7 +7,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from atp import messages
-from atp.exceptions import ScheduleChanged, TypeInUse
+from atp.exceptions import ScheduleChanged
 from atp.models import HOOKED, Instance, LogRecord, Schedule, Slot, Task
 from atp.schedules.models import Outcome
 from atp.store.facts import Scope
@@ -19,6 +19,7 @@ from .schedules import NAME, prepare, spec
 from .world import DAY, HOUR, ONE, SECOND, TWO, needs_row_locks
 
 MINUTE = timedelta(minutes=1)
+E, S, M, P = Outcome.ENQUEUED, Outcome.SKIPPED, Outcome.MISSED, Outcome.PAUSED
 
 
 @pytest.fixture
@@ -37,8 +38,7 @@ def schedule(store):
         asked = spec(identifier, type=type, **given)
         row = store.schedules.set(asked, who="tests")
         if ago is not None:
-            past = asked.timing.after(store.now() - ago)
-            Schedule.objects.filter(pk=row.pk).update(next_at=past, due_at=past)
+            set_due(row, asked.timing.after(store.now() - ago))
         return Schedule.objects.get(pk=row.pk)
 
     return make
@@ -49,15 +49,26 @@ def outcomes(identifier=NAME):
     return [(slot.outcome, slot.count) for slot in found]
 
 
+def told(outcome):
+    """Return the rows of an outcome: first slot, last slot, number."""
+    rows = Slot.objects.filter(outcome=outcome).order_by("at")
+    return [(row.at, row.until or row.at, row.count) for row in rows]
+
+
+def set_due(row, at):
+    """Let a slot of the schedule be the next one."""
+    Schedule.objects.filter(pk=row.pk).update(next_at=at, due_at=at)
+
+
 def test_a_slot_is_enqueued_once_it_is_due(store, schedule):
     row = schedule()
     assert store.schedules.plan().decided == 0
     past = row.next_at - MINUTE
-    Schedule.objects.update(next_at=past, due_at=past)
+    set_due(row, past)
     planned = store.schedules.plan(who="host")
     assert (planned.decided, planned.enqueued, planned.is_whole) == (1, 1, True)
     [slot], [instance] = Slot.objects.all(), Instance.objects.all()
-    assert (slot.at, slot.outcome, slot.who) == (past, Outcome.ENQUEUED, "host")
+    assert (slot.at, slot.outcome, slot.who) == (past, E, "host")
     assert instance.identifier == f"nightly@{past:%Y-%m-%dT%H:%M:%SZ}"
     assert instance.created_by == "schedule nightly"
     row.refresh_from_db()
@@ -75,22 +86,26 @@ def test_a_slot_is_decided_once_whatever_was_rolled_back_or_lost(store, schedule
     for _ in range(2):
         store.schedules.plan()
         assert Instance.objects.count() == 1
-        assert outcomes() == [(Outcome.ENQUEUED, 1)]
+        assert outcomes() == [(E, 1)]
         Slot.objects.all().delete()
-        Schedule.objects.update(next_at=row.next_at, due_at=row.next_at)
+        set_due(row, row.next_at)
 
 
 @pytest.mark.parametrize(
-    ("missed", "most", "enqueued"), [("skip", 100, 0), ("one", 100, 1), ("all", 7, 7)]
+    ("missed", "more", "enqueued"),
+    [
+        *(("skip", {}, 0), ("one", {}, 1), ("all", {"most": 7}, 7)),
+        *(("one", {"start_before": MINUTE}, 0), ("all", {"start_before": 3 * HOUR}, 3)),
+    ],
 )
-def test_three_days_without_a_daemon(store, schedule, missed, most, enqueued):
-    """G16: skip, one or all of what was missed, and one row for the rest."""
-    schedule(every=HOUR, ago=3 * DAY, missed=missed, most=most, late_after=MINUTE)
+def test_three_days_without_a_daemon(store, schedule, missed, more, enqueued):
+    """G16: skip, one or all that can start in time; and one row for what was missed."""
+    schedule(every=HOUR, ago=3 * DAY, missed=missed, late_after=MINUTE, **more)
     store.schedules.plan()
     assert Instance.objects.count() == enqueued
     assert sum(count for _, count in outcomes()) in (72, 73)
-    [(first, last, count)] = told(Outcome.MISSED)
-    assert last == first + (count - 1) * HOUR
+    [(first, last, count)] = told(M)
+    assert (outcomes()[0], last) == ((M, count), first + (count - 1) * HOUR)
 
 
 @pytest.mark.parametrize("overlap", ["allow", "queue"])
@@ -110,21 +125,6 @@ def test_all_instances_of_a_schedule_have_its_options(store, schedule, overlap):
     assert [each.own for each in Instance.objects.all()] == [{"timeout": 90, "hooks": hooks}] * 3
     waits = [HOOKED] * 3 if overlap == "allow" else [0, 1, 2]
     assert [task.waits for task in Task.objects.order_by("pk")] == waits
-
-
-@pytest.mark.parametrize(
-    ("missed", "start_before", "enqueued"), [("one", MINUTE, 0), ("all", 3 * HOUR, 3)]
-)
-def test_a_slot_whose_instance_could_not_start_in_time_is_missed(
-    store, schedule, missed, start_before, enqueued
-):
-    schedule(every=HOUR, ago=DAY, missed=missed, start_before=start_before)
-    store.schedules.plan()
-    assert Instance.objects.count() == enqueued
-    assert outcomes()[0] == (Outcome.MISSED, 24 - enqueued)
-
-
-E, S, M = Outcome.ENQUEUED, Outcome.SKIPPED, Outcome.MISSED
 
 
 IN_TIME = {
@@ -170,10 +170,8 @@ def test_a_gap_of_very_many_slots_is_one_row(store, schedule, is_paused):
         store.schedules.resume(NAME)
     else:
         store.schedules.plan()
-    (first, _), *others = outcomes()
-    assert first == (Outcome.PAUSED if is_paused else Outcome.MISSED)
-    assert {outcome for outcome, _ in others} <= {Outcome.ENQUEUED}
-    assert bool(others) is not is_paused
+    first, *others = [outcome for outcome, _ in outcomes()]
+    assert (first, set(others)) == ((P, set()) if is_paused else (M, {E}))
     found = Slot.objects.order_by("at").first()
     assert found.is_more
     assert found.at == row.next_at or not is_paused
@@ -182,10 +180,9 @@ def test_a_gap_of_very_many_slots_is_one_row(store, schedule, is_paused):
 def test_one_is_skipped_while_the_last_one_has_not_ended(store, schedule):
     row = schedule(every=HOUR, ago=HOUR, late_after=DAY, overlap="skip")
     store.schedules.plan()
-    first, before = Instance.objects.get(), row.next_at - HOUR
-    Schedule.objects.update(next_at=before, due_at=before)
+    set_due(row, row.next_at - HOUR)
     store.schedules.plan()
-    assert Slot.objects.get(outcome=Outcome.SKIPPED).instance_id == first.pk
+    assert Slot.objects.get(outcome=S).instance_id == Instance.objects.get().pk
 
 
 @pytest.mark.parametrize("is_paused_anew", [False, True])
@@ -202,9 +199,9 @@ def test_a_pause_ends_by_itself(store, schedule, is_paused_anew):
     else:
         store.schedules.plan()
         assert Schedule.objects.get().paused_since is None
-    assert [count for _, _, count in told(Outcome.PAUSED)] == [3]
-    assert "ann" in Slot.objects.get(outcome=Outcome.PAUSED).message
-    assert len(told(Outcome.ENQUEUED)) == 1
+    assert [count for _, _, count in told(P)] == [3]
+    assert "ann" in Slot.objects.get(outcome=P).message
+    assert len(told(E)) == 1
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
@@ -220,7 +217,7 @@ def test_resumed_or_edited_it_goes_on_after_now(store, schedule, is_edited):
         row = store.schedules.resume(NAME, who="ann")
     assert row.next_at > store.now()
     assert store.schedules.plan().decided == 0
-    expected = [Outcome.MISSED] if is_edited else [Outcome.MISSED, Outcome.PAUSED]
+    expected = [M] if is_edited else [M, P]
     assert [outcome for outcome, _ in outcomes()] == expected
     assert sum(count for _, count in outcomes()) == 60
 
@@ -229,7 +226,7 @@ def test_a_slot_that_came_a_moment_before_an_edit_is_not_missed(store, schedule)
     """A daemon would have planned it."""
     schedule(every=10 * SECOND, ago=12 * SECOND)
     row = schedule(every=70 * SECOND)
-    assert {outcome for outcome, _ in outcomes()} == {Outcome.ENQUEUED}
+    assert {outcome for outcome, _ in outcomes()} == {E}
     assert row.next_at > store.now()
 
 
@@ -274,13 +271,13 @@ def test_what_no_code_declares_is_retired(store, schedule):
     """Its slots that nobody has planned before are missed."""
     declared = spec(every=MINUTE)
     store.schedules.declare([declared])
-    past = Schedule.objects.get().next_at - 3 * MINUTE
-    Schedule.objects.update(next_at=past, due_at=past)
+    row = Schedule.objects.get()
+    set_due(row, row.next_at - 3 * MINUTE)
     schedule("by an operator")
     assert store.schedules.retire({"another"}) == [NAME]
     row = Schedule.objects.get(identifier=NAME)
     assert (row.next_at, row.due_at) == (None, None)
-    assert outcomes() == [(Outcome.MISSED, 3)]
+    assert outcomes() == [(M, 3)]
     store.schedules.declare([declared])
     assert Schedule.objects.get(identifier=NAME).next_at is not None
 
@@ -292,17 +289,11 @@ def test_a_row_broken_by_hand_keeps_no_other_waiting(store, schedule, broken):
     Schedule.objects.update(**broken)
     schedule(ago=MINUTE)
     assert store.schedules.plan().enqueued == 1
-    assert outcomes() == [(Outcome.ENQUEUED, 1)]
+    assert outcomes() == [(E, 1)]
     row = Schedule.objects.get(identifier="broken")
     assert row.trouble
     assert row.due_at > store.now()
     assert outcomes("broken") == []
-
-
-def test_a_type_with_a_schedule_is_in_use(store, schedule):
-    schedule(type=TWO)
-    with pytest.raises(TypeInUse, match="nightly enqueues it"):
-        store.types.unregister(TWO)
 
 
 def test_jitter_delays_a_slot_and_leaves_none_out(store, schedule):
@@ -328,7 +319,7 @@ def test_run_now_and_a_backfill_of_what_is_to_be_decided(store, schedule):
     assert (outcomes(), Schedule.objects.get().next_at) == ([], row.next_at)
     store.schedules.backfill(NAME, [row.next_at], who="ann")
     store.schedules.plan()
-    assert outcomes() == [(Outcome.ENQUEUED, 1), (Outcome.MISSED, 4)]
+    assert outcomes() == [(E, 1), (M, 4)]
 
 
 @needs_row_locks
@@ -343,18 +334,12 @@ def test_the_many_schedules_of_a_locked_type_keep_no_other_waiting(store, schedu
         store.limit_waiting(0.2)
         planned = store.schedules.plan(limit=2)
         store.limit_waiting(0)
-    assert (planned.decided, outcomes("free")) == (1, [(Outcome.ENQUEUED, 1)])
+    assert (planned.decided, outcomes("free")) == (1, [(E, 1)])
     store.schedules.plan()
     assert outcomes("locked 2")
 
 
 # No slot loses its outcome, and none runs for the wrong reason (G16)
-
-
-def told(outcome):
-    """Return the rows of an outcome: first slot, last slot, number."""
-    rows = Slot.objects.filter(outcome=outcome).order_by("at")
-    return [(row.at, row.until or row.at, row.count) for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -371,7 +356,7 @@ def test_backfills_in_any_order(store, schedule, seed):
         assert made.enqueued == len(set(taken) - done)
         done |= set(taken)
         left = [at for at in slots if at not in done]
-        assert told(Outcome.MISSED) == ([(left[0], left[-1], len(left))] if left else [])
+        assert told(M) == ([(left[0], left[-1], len(left))] if left else [])
 
 
 def test_a_backfill_of_a_slot_at_which_an_older_row_begins(store, schedule):
@@ -380,12 +365,10 @@ def test_a_backfill_of_a_slot_at_which_an_older_row_begins(store, schedule):
     row = schedule(every=HOUR)
     wanted = row.next_at - 3 * HOUR
     until = wanted + 100 * MINUTE
-    Slot.objects.create(
-        schedule=row, at=wanted, until=until, count=11, outcome=Outcome.MISSED, decided=now
-    )
+    Slot.objects.create(schedule=row, at=wanted, until=until, count=11, outcome=M, decided=now)
     store.schedules.backfill(NAME, [wanted])
-    assert told(Outcome.ENQUEUED) == [(wanted, wanted, 1)]
-    assert told(Outcome.MISSED) == [(until, until, 10)]
+    assert told(E) == [(wanted, wanted, 1)]
+    assert told(M) == [(until, until, 10)]
 
 
 def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, monkeypatch):
@@ -396,7 +379,7 @@ def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, m
     found = Schedule.objects.get()
     assert "ZeroDivisionError" in found.trouble
     store.schedules.plan(now=found.due_at + SECOND)
-    assert outcomes() == [(Outcome.ENQUEUED, 1)]
+    assert outcomes() == [(E, 1)]
 
 
 def test_a_slot_that_waits_for_its_jitter_outlasts_a_pause_of_others(store, schedule, monkeypatch):
@@ -410,10 +393,10 @@ def test_a_slot_that_waits_for_its_jitter_outlasts_a_pause_of_others(store, sche
     store.schedules.resume(NAME)
     row = Schedule.objects.get()
     assert (row.next_at, row.is_paused(store.now())) == (came, False)
-    for minutes, outcome in ((0, E), (11, Outcome.PAUSED), (21, E)):
+    for minutes, outcome in ((0, E), (11, P), (21, E)):
         store.schedules.plan(now=came + minutes * MINUTE + delay)
         assert outcomes()[-1] == (outcome, 1)
-    assert outcomes() == [(E, 1), (Outcome.PAUSED, 1), (E, 1)]
+    assert outcomes() == [(E, 1), (P, 1), (E, 1)]
     assert Schedule.objects.get().paused_since is None
 
 
@@ -421,9 +404,7 @@ def test_old_slots_are_removed_in_portions(store, schedule):
     """The newest are kept."""
     row = schedule(every=HOUR)
     ended = [row.next_at - n * HOUR for n in range(10)]
-    Slot.objects.bulk_create(
-        Slot(schedule=row, at=at, decided=at, outcome=Outcome.ENQUEUED) for at in ended
-    )
+    Slot.objects.bulk_create(Slot(schedule=row, at=at, decided=at, outcome=E) for at in ended)
     assert [store.schedules.trim(keep=3, limit=5) for _ in range(3)] == [5, 2, 0]
     assert Slot.objects.order_by("at").first().at == row.next_at - 2 * HOUR
 
@@ -450,36 +431,30 @@ def change_rules(zone):
     Schedule.objects.update(timezone=zone)
 
 
-def test_a_slot_that_moves_earlier_runs_at_its_new_time(store, nightly):
-    row = nightly()
-    change_rules(PLUS_3)
-    assert store.schedules.follow_rules() == [NAME]
-    assert store.schedules.follow_rules() == []
-    found = Schedule.objects.get()
-    assert found.next_at == found.due_at == row.next_at - HOUR
-    store.schedules.plan(now=found.next_at + SECOND)
-    assert [slot.at for slot in Slot.objects.all()] == [row.next_at - HOUR]
-    assert outcomes() == [(Outcome.ENQUEUED, 1)]
-    assert Schedule.objects.get().next_at == row.next_at - HOUR + DAY
-    assert LogRecord.objects.filter(detail="rules", subject=f"schedule:{NAME}").count() == 1
-
-
-def test_a_slot_whose_new_time_has_passed_is_late(store, nightly):
+@pytest.mark.parametrize(
+    ("zone", "moved", "late", "outcome"),
+    [
+        pytest.param(PLUS_3, -HOUR, SECOND, E, id="earlier"),
+        pytest.param(PLUS_3, -HOUR, HOUR / 2, M, id="earlier, and that has passed"),
+        pytest.param(PLUS_1, HOUR, SECOND, E, id="later"),
+    ],
+)
+def test_a_slot_comes_at_its_new_time(store, nightly, zone, moved, late, outcome):
     row = nightly(missed="skip")
-    change_rules(PLUS_3)
-    store.schedules.follow_rules()
-    store.schedules.plan(now=row.next_at - HOUR / 2)
-    assert told(M) == [(row.next_at - HOUR, row.next_at - HOUR, 1)]
-
-
-def test_a_slot_that_moves_later_waits_for_its_new_time(store, nightly):
-    row = nightly()
-    change_rules(PLUS_1)
-    store.schedules.plan(now=row.next_at)
-    assert outcomes() == []
-    assert Schedule.objects.get().next_at == row.next_at + HOUR
-    store.schedules.plan(now=row.next_at + HOUR)
-    assert [slot.at for slot in Slot.objects.all()] == [row.next_at + HOUR]
+    change_rules(zone)
+    if zone == PLUS_1:  # planning finds it, too
+        store.schedules.plan(now=row.next_at)
+        assert outcomes() == []
+    else:
+        assert store.schedules.follow_rules() == [NAME]
+        assert LogRecord.objects.filter(detail="rules", subject=f"schedule:{NAME}").count() == 1
+    assert store.schedules.follow_rules() == []
+    found, new = Schedule.objects.get(), row.next_at + moved
+    assert found.next_at == found.due_at == new
+    store.schedules.plan(now=new + late)
+    assert [slot.at for slot in Slot.objects.all()] == [new]
+    assert outcomes() == [(outcome, 1)]
+    assert Schedule.objects.get().next_at == new + DAY
 
 
 @pytest.mark.parametrize(("zone", "moved"), [(PLUS_1, HOUR), (PLUS_3, -HOUR)])
@@ -491,7 +466,7 @@ def test_a_time_of_the_clock_that_was_planned_is_not_planned_again(store, nightl
     assert store.schedules.follow_rules() == [NAME]
     assert Schedule.objects.get().next_at == row.next_at + DAY + moved
     store.schedules.plan(now=row.next_at + 2 * HOUR)
-    assert outcomes() == [(Outcome.ENQUEUED, 1)]
+    assert outcomes() == [(E, 1)]
 
 
 def test_what_an_older_release_has_planned_is_not_planned_again(store, schedule):

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
-from difflib import SequenceMatcher
+from difflib import ndiff
 from operator import itemgetter
 from pathlib import Path
 
@@ -102,8 +102,7 @@ def costs_of(path):
     """Return for what a file says the costs, "Task" or "call", and the counts."""
     [line] = [each for each in path.read_text().splitlines() if each.startswith("-- Cost of a ")]
     found = COST.match(line)
-    names = ("written", "locked", "looks")
-    counts = zip(names, found.groups()[1:], strict=True)
+    counts = zip(("written", "locked", "looks"), found.groups()[1:], strict=True)
     return found[1], {name: int(count) for name, count in counts if count is not None}
 
 
@@ -167,10 +166,8 @@ def lines_of(name):
 @pytest.mark.parametrize(("plain", "full"), VARIANTS)
 def test_variants_of_a_statement_differ_only_in_what_they_are_for(plain, full):
     """Each line of the plain one is in the full one too, in this order."""
-    ours, theirs = lines_of(plain), lines_of(full)
-    found = SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
-    other = {line for tag, a, b, _, _ in found if tag != "equal" for line in ours[a:b]}
-    assert other == VARIANTS[plain, full]
+    found = ndiff(lines_of(plain), lines_of(full))
+    assert {line[2:] for line in found if line.startswith("- ")} == VARIANTS[plain, full]
 
 
 def test_both_statements_that_remove_instances_remove_the_same_rows():
@@ -206,9 +203,7 @@ def _work_off(world, host):
     host.record(*[move_of(case, Event.FAIL, time=now, **failed) for case in failing])
     world.enqueue(MANY)
     unkept = host.claim(MANY, types=[ONE], careful=True)
-    host.record(
-        *[move_of(case, Event.FINISH, started=now, time=now, kept=False) for case in unkept]
-    )
+    host.record(*[finish_of(world, case, kept=False) for case in unkept])
     world.enqueue(MANY, type=hooked())
     host.record(*[finish_of(world, case) for case in host.claim(MANY, types=[HOOKED])])
     world.store.types.register([registration(ONE, retention=timedelta())])

@@ -139,27 +139,24 @@ def test_what_is_planned_where_there_is_nothing_does_for_much(world):
         for event in (Event.START, Event.FINISH):
             now = datetime.now(UTC)
             host.record(*[move_of(task, event, time=now) for task in claimed])
-    looked_up = [each for name in planned() for each in lookups(plan_of(name))]
+    looked_up = [each for plan in plans() for each in lookups(plan)]
     assert {table for table, _, _ in looked_up} == {"atp_instance", "atp_inputs", "atp_task"}
     for table, index, condition in looked_up:
         wanted = 2 if index == "atp_instance_of_type" else 1
         assert condition.count("= ANY") >= wanted, f"{table} by {index}: {condition}"
 
 
-def planned():
-    """The names of the prepared statements that change what is claimed."""
-    found = ask("SELECT name FROM pg_prepared_statements WHERE name ~ '^atp_(claim|record|finish)'")
-    assert len(found) == 3
-    return [name for (name,) in found]
-
-
-def plan_of(name):
-    [(count,)] = ask(
-        f"SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = '{name}'"
+def plans():
+    """Yield the plans of the prepared statements that change what is claimed."""
+    found = ask(
+        "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements "
+        "WHERE name ~ '^atp_(claim|record|finish)'"
     )
-    nothing = ", ".join(["NULL"] * count)
-    [(plan,)] = ask(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({nothing})")
-    return plan[0]["Plan"]
+    assert len(found) == 3
+    for name, count in found:
+        nothing = ", ".join(["NULL"] * count)
+        [(plan,)] = ask(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({nothing})")
+        yield plan[0]["Plan"]
 
 
 def lookups(node):

@@ -7,9 +7,8 @@ from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atp.models import Inputs, Instance
+from atp.models import Instance
 from atp.payload import codec
-from atp.payload.codec import Payload
 from atp.store.values import Submission
 
 from .internals import THRESHOLD, PostgreSQLStore, array, enqueueing, literal, texts
@@ -40,46 +39,26 @@ class Urgency(IntEnum):
 
 @only_postgresql
 @pytest.mark.django_db
-def test_texts_and_what_is_an_integer_by_another_name():
-    for text in ODD:
-        assert echo(texts([text]), "text") == [text]
-    assert echo(texts([*ODD, None, *ODD]), "text") == [*ODD, None, *ODD]
-    # A caller may have names for its priorities.
-    assert echo(array([Urgency.HIGH, True, 3]), "bigint") == [10, 1, 3]
-
-
-@only_postgresql
-@pytest.mark.django_db
 @pytest.mark.parametrize("examples", [30, pytest.param(500, marks=pytest.mark.long)])
-def test_any_values(examples):
-    text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
-    check(examples, "text", texts, text)
-    check(examples, "bigint", array, st.integers(-(2**63), 2**63 - 1))
-    check(examples, "float8", array, st.floats(allow_nan=False))
-
-
-def check(examples, kind, write, value):
+@pytest.mark.parametrize(
+    ("kind", "write", "value", "odd"),
+    [
+        ("text", texts, st.text(st.characters(exclude_characters="\0", codec="utf-8")), ODD),
+        # A caller may have names for its priorities.
+        ("bigint", array, st.integers(-(2**63), 2**63 - 1), [Urgency.HIGH, True, 3]),
+        ("float8", array, st.floats(allow_nan=False), []),
+    ],
+    ids=["text", "bigint", "float8"],
+)
+def test_values_in_arrays_are_read_as_they_are(examples, kind, write, value, odd):
     @settings(max_examples=examples)
     @given(st.lists(st.none() | value))
     def is_read_as_it_is(values):
         assert (echo(write(values), kind) or []) == values
 
     is_read_as_it_is()
-
-
-@only_postgresql
-def test_each_text_of_many_requests_is_kept(world):
-    """G13."""
-    words = [text for text in ODD if text and len(text) < 100]
-    requests = [
-        Submission(Payload("json", text), identifier=text, collection=text, created_by=text)
-        for text in words
-    ]
-    made = world.store.enqueueing.enqueue(registration(ONE), requests)
-    for text, instance in zip(words, made, strict=True):
-        row, task = Instance.objects.get(pk=instance.pk), world.task(instance.pk)
-        found = {row.identifier, row.collection, row.created_by, task.collection}
-        assert found | {Inputs.objects.get(pk=row.pk).data, world.log(row.pk)[0].who} == {text}
+    for values in ([*odd, None, *odd], *([one] for one in odd)):
+        assert echo(write(values), kind) == values
 
 
 ODD_LITERALS = [
@@ -136,11 +115,18 @@ def test_what_is_enqueued_arrives_as_it_was(transactional_db, tmp_path, monkeypa
     monkeypatch.setattr(enqueueing, "APART", apart)
     with World(PostgreSQLStore("default"), tmp_path) as world:
 
-        def check(text):
-            request = Submission(codec.encode({"text": text}), created_by=text)
-            [made] = world.store.enqueueing.enqueue(registration(ONE), [request])
-            found = Instance.objects.get(pk=made.pk)
-            assert (found.inputs.value, found.created_by) == ({"text": text}, text)
+        def check(*words):
+            """Enqueue requests that have these texts everywhere, at once."""
+            asked = [
+                Submission(codec.encode({"text": text}), collection=text, created_by=text)
+                for text in words
+            ]
+            made = world.store.enqueueing.enqueue(registration(ONE), asked)
+            for text, instance in zip(words, made, strict=True):
+                row, task = Instance.objects.get(pk=instance.pk), world.task(instance.pk)
+                assert row.inputs.value == {"text": text}
+                said = {row.collection, row.created_by, task.collection, world.log(row.pk)[0].who}
+                assert said == {text}
 
         for number, text in enumerate(ODD_LITERALS):
             if number % THRESHOLD == 0:

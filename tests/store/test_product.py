@@ -62,23 +62,19 @@ def check_move(world, row, change, before, due, holder):
     assert instance.finished == (change.time if row.target in TERMINAL else None)
     if row.event == Event.START:
         assert instance.started == change.time
-    check_task(world, row, change, due, holder)
+    task = world.task(change.instance)
+    if row.row is Row.DELETED:
+        assert task is None
+    else:
+        assert task.attempt == instance.attempt
+        assert (task.daemon == holder.row) == (row.target in CLAIMED)
+        if change.delay is not None:
+            assert task.due_at > world.store.now() + timedelta(seconds=50)
+        elif row.row is not Row.CREATED:
+            assert task.due_at == due
     known = [record["id"] for record in before["LogRecord"]]
     [record] = LogRecord.objects.exclude(pk__in=known)
     assert (record.instance_id, record.event, record.state, record.time, record.attempt) == (
         *(change.instance, row.event, row.target, change.time, instance.attempt),
     )
     assert (record.level, record.who, record.message) == (logging.ERROR, "somebody", "for the test")
-
-
-def check_task(world, row, change, due, holder):
-    task = world.task(change.instance)
-    if row.row is Row.DELETED:
-        assert task is None
-        return
-    assert task.attempt == world.get(change.instance).attempt
-    assert (task.daemon == holder.row) == (row.target in CLAIMED)
-    if change.delay is not None:
-        assert task.due_at > world.store.now() + timedelta(seconds=50)
-    elif row.row is not Row.CREATED:
-        assert task.due_at == due

@@ -26,6 +26,19 @@ def kept(identifier, retention):
     return registration(identifier, retention=retention)
 
 
+def publish(world, host, case, names="a"):
+    """Store files that an attempt publishes, and note them; returns their paths."""
+    folder = f"atp/{world.get(case.instance).uuid}"
+    paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in names]
+    note(world, host, case, files=tuple(file_of(path) for path in paths))
+    return paths
+
+
+def note(world, host, case, **said):
+    update = ProgressUpdate(instance=case.instance, attempt=case.number, **said)
+    assert world.store.records.note([update], daemon=host.uuid) == []
+
+
 @pytest.fixture
 def ended(world):
     """Return a function that makes a terminal Instance which ended some time ago."""
@@ -90,12 +103,9 @@ class TestFiles:
     def case(self, world, media):
         host = world.host()
         case = world.bring_to(State.RUNNING, host, type=kept(ONE, MOMENT))
-        folder = f"atp/{world.get(case.instance).uuid}"
-        paths = [default_storage.save(f"{folder}/1-{name}", ContentFile(b"x")) for name in "abc"]
-        files = tuple(file_of(path) for path in paths[:2])
-        note = ProgressUpdate(instance=case.instance, attempt=case.number, files=files)
-        assert world.store.records.note([note], daemon=host.uuid) == []
-        answer = ResponseData(content_type="text/plain", data=None, file=paths[2], size=1)
+        first, _ = publish(world, host, case, "ab")
+        answered = default_storage.save(first, ContentFile(b"x"))
+        answer = ResponseData(content_type="text/plain", data=None, file=answered, size=1)
         host.move(case, Event.FINISH, response=answer)
         return case
 
@@ -209,8 +219,7 @@ def test_it_is_removed_with_its_end_whoever_records_that(world, host, running):
     """G7, G12: with its inputs, log and Response, also in the transaction of its handler."""
     case, other = running(), running()
     message = Message(time=world.store.now(), level=20, text="hello")
-    note = ProgressUpdate(instance=case.instance, attempt=case.number, messages=(message,))
-    assert world.store.records.note([note], daemon=host.uuid) == []
+    note(world, host, case, messages=(message,))
     assert host.record(ending(case, time=world.store.now(), response=ANSWER)) == []
     assert is_left(case.instance) == []
     world.store.records.conclude(ending(other, response=ANSWER))
@@ -243,9 +252,7 @@ def test_a_refused_end_leaves_the_others_alone(world, host, running):
 def test_files_go_with_it_at_the_next_purge(world, host, running, media):
     """G12: files go first, but not before it is committed that it FINISHED."""
     case = running()
-    path = default_storage.save(f"atp/{world.get(case.instance).uuid}/1-a", ContentFile(b"x"))
-    note = ProgressUpdate(instance=case.instance, attempt=case.number, files=(file_of(path),))
-    assert world.store.records.note([note], daemon=host.uuid) == []
+    publish(world, host, case)
     assert host.record(ending(case, time=world.store.now())) == []
     assert world.state(case.instance) == State.FINISHED
     assert world.events(case.instance)[-2:] == [Event.START, Event.FINISH]

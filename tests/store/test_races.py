@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from django.db import transaction
 
-from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse
+from atp.exceptions import DuplicateIdentifier, GateChanged, LeaseLost, TypeInUse, UniqueTaken
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.payload.codec import Payload
 from atp.states import Event, Reason, State
@@ -18,6 +18,7 @@ from . import hooks
 from .broken import age, execute, put_back
 from .internals import Mover
 from .world import (
+    HOUR,
     ONE,
     TWO,
     Case,
@@ -88,13 +89,20 @@ def test_many_operators_at_one_gate(world):
     assert sum(gate is not None for gate in opened) == 1
 
 
-@pytest.mark.parametrize("existing", ["raise", "redrive"])
-def test_one_identifier_from_many_threads_is_one_instance(world, existing):
+@pytest.mark.parametrize(
+    ("option", "existing"),
+    [
+        *(("identifier", "raise"), ("identifier", "redrive")),
+        *(("unique", "raise"), ("unique", "return"), ("unique", "debounce")),
+    ],
+)
+def test_one_key_from_many_threads_is_one_instance(world, option, existing):
     """G13: one of them gets through, and the others are told by name, or given the same."""
+    due = world.store.now() + HOUR if existing == "debounce" else None
 
     def enqueue():
         asked = [
-            Submission(inputs=Payload("json", "{}"), identifier=name, existing=existing)
+            Submission(Payload("json", "{}"), existing=existing, due=due, **{option: name})
             for name in ("x", "y", *(["x"] if existing == "redrive" else []))
         ]
         return tuple(i.pk for i in world.store.enqueueing.enqueue(registration(), asked))
@@ -102,7 +110,8 @@ def test_one_identifier_from_many_threads_is_one_instance(world, existing):
     outcomes = at_once(*[enqueue] * CLAIMERS)
     assert Instance.objects.count() == Task.objects.count() == 2
     made = {outcome for outcome in outcomes if isinstance(outcome, tuple)}
-    refused = [outcome for outcome in outcomes if isinstance(outcome, DuplicateIdentifier)]
+    error = DuplicateIdentifier if option == "identifier" else UniqueTaken
+    refused = [outcome for outcome in outcomes if isinstance(outcome, error)]
     assert len(made) == 1, outcomes
     assert len(refused) == (CLAIMERS - 1 if existing == "raise" else 0), outcomes
     assert {error.instance.pk for error in refused} <= set(*made)
@@ -191,7 +200,7 @@ def test_two_scans_mend_once(world, host):
     scanned = at_once(*[lambda: world.store.upkeep.scan(who="a scan")] * CLAIMERS)
     mended = [finding for each in scanned for finding in each.findings if finding.instance]
     assert len(mended) == len(set(mended)) == 9
-    assert [finding.done for finding in mended if not finding.done] == []
+    assert all(finding.done for finding in mended)
     for key in keys:
         assert len([log for log in world.log(key) if log.who == "a scan"]) == 1
     assert LogRecord.objects.filter(subject__startswith="daemon:removed").count() == 1

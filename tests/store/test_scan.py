@@ -50,20 +50,19 @@ class TestForgotten:
             assert scan(world) == wanted
         assert told(world, first) == ("", logging.ERROR, WHO)
         assert len(world.log(first)) == 2
-        [finding] = {
-            f for f in world.store.upkeep.scan().findings if f.instance == world.get(first).uuid
-        }
+        found = {each.instance: each for each in world.store.upkeep.scan().findings}
+        finding = found[world.get(first).uuid]
         assert (finding.since, finding.type) == (world.task(first).due_at, ONE)
 
-    @pytest.mark.parametrize("cursor", [NOWHERE, Cursor()])
-    def test_behind_what_is_dated_in_the_future(self, world, idle, cursor):
+    def test_behind_what_is_dated_in_the_future(self, world, idle):
         """By indexes, and by the walk."""
         later = world.store.now() + HOUR
         world.enqueue(3, priority=5, due=later)
         world.enqueue(3, due=later)
         [lost] = world.enqueue(priority=-3)
         age(lost)
-        assert scan(world, cursor=cursor) == {lost: (Trouble.UNCLAIMED, False)}
+        for cursor in (NOWHERE, Cursor()):
+            assert scan(world, cursor=cursor) == {lost: (Trouble.UNCLAIMED, False)}
 
     def test_no_false_alarm(self, world, idle):
         """What is new, dated later, just handed back, served by nobody or by who is busy."""
@@ -71,14 +70,13 @@ class TestForgotten:
         world.enqueue(due=world.store.now() + HOUR)
         world.enqueue(due=world.store.now() - HOUR)
         world.enqueue(type="store.other")
-        busy = world.host("store.busy", name="busy")
+        types = "store.busy", "store.new", "store.gone"
+        busy, new, gone = (world.host(type, name=type) for type in types)
         settle(busy, idle=False)
-        new = world.host("store.new", name="new")
-        world.store.daemons.renew(new.uuid, lease=30, idle=True)
-        gone = world.host("store.gone", name="gone")
-        world.store.daemons.renew(gone.uuid, lease=30, idle=True)
+        for host in (new, gone):
+            world.store.daemons.renew(host.uuid, lease=30, idle=True)
         gone.lose_lease()
-        for type in ("store.busy", "store.new", "store.gone"):
+        for type in types:
             age(*world.enqueue(type=type))
         [held] = world.enqueue()
         age(held)
@@ -102,15 +100,16 @@ class TestLanes:
     def test_what_is_held_or_limited_is_no_finding(self, world, idle, of, mode, limits):
         keys = world.enqueue(3, collection="a")
         age(*keys)
+        control = world.store.control
         if mode:
-            world.store.control.shut(scope(*of), mode)
+            control.shut(scope(*of), mode)
         else:
-            world.store.control.limit(scope(*of), **limits)
+            control.limit(scope(*of), **limits)
         assert scan(world) == scan(world, cursor=NOWHERE) == {}
         if mode:
-            world.store.control.open(scope(*of))
+            control.open(scope(*of))
         else:
-            world.store.control.limit(scope(*of), max_running=None, per_second=None, rate="")
+            control.limit(scope(*of), max_running=None, per_second=None, rate="")
         assert scan(world) == {}, "it was opened a moment ago"
         Gate.objects.update(until=world.store.now() - LONG)
         Limit.objects.update(since=world.store.now() - LONG)
@@ -147,13 +146,24 @@ class TestInstanceWithoutTask:
         assert scan(world) == {}
         assert [claimed.instance for claimed in idle.claim()] == [key]
 
-    @pytest.mark.parametrize(("state", "restarts"), [(State.SCHEDULED, 0), (State.PAUSED, 1)])
-    def test_one_that_was_claimed_is_expired(self, world, host, state, restarts):
-        """G6: a legal history; G5: charged as a loss."""
+    @pytest.mark.parametrize(
+        ("state", "restarts", "trouble"),
+        [
+            (State.SCHEDULED, 0, Trouble.TASKLESS),
+            (State.PAUSED, 1, Trouble.TASKLESS),
+            (State.PAUSED, 1, Trouble.MISMATCHED),
+        ],
+    )
+    def test_one_that_was_claimed_is_expired(self, world, host, state, restarts, trouble):
+        """G6: a legal history; G5: charged as a loss. Also if its Task waits, with no daemon."""
         case = world.bring_to(state, host)
-        Task.objects.filter(pk=case.instance).delete()
+        if trouble == Trouble.TASKLESS:
+            Task.objects.filter(pk=case.instance).delete()
+        else:
+            Task.objects.filter(pk=case.instance).update(daemon=None)
+        assert scan(world) == {case.instance: (trouble, False)}, "not long enough"
         age(case.instance)
-        assert scan(world) == {case.instance: (Trouble.TASKLESS, True)}
+        assert scan(world) == {case.instance: (trouble, True)}
         instance = world.get(case.instance)
         assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 1, restarts)
         assert told(world, case.instance) == (Event.EXPIRE, logging.WARNING, WHO)
@@ -190,15 +200,6 @@ class TestTaskThatDoesNotFit:
         [record] = LogRecord.objects.about(f"type:{ONE}").filter(who=WHO)
         assert record.kind == Kind.MENDED
         assert tells(record.message, messages.orphan_removed(case.instance))
-
-    def test_that_waits_although_claimed_is_expired(self, world, host):
-        case = world.bring_to(State.PAUSED, host)
-        Task.objects.filter(pk=case.instance).update(daemon=None)
-        assert scan(world) == {case.instance: (Trouble.MISMATCHED, False)}, "not long enough"
-        age(case.instance)
-        assert scan(world) == {case.instance: (Trouble.MISMATCHED, True)}
-        assert world.state(case.instance) == State.ACCEPTED
-        assert told(world, case.instance)[0] == Event.EXPIRE
 
     @pytest.mark.parametrize("ahead", [-1, 1])
     def test_of_another_attempt_gets_the_higher_one(self, world, host, case, ahead):
@@ -353,27 +354,20 @@ class TestSchedules:
 FIRST = r"ORDER BY 1 DESC LIMIT 1( OFFSET 5)?$"
 
 
-@pytest.fixture
-def walker(world, monkeypatch):
-    """The keys of what waits for tomorrow, an idle daemon, and the session of a daemon."""
+@pytest.mark.parametrize("part", ["nothing", "newest", "middle"])
+def test_no_table_is_read_from_end_to_end(world, monkeypatch, part):
+    """G9: neither what waits for tomorrow nor what is held is in its way."""
     monkeypatch.setattr(scanning, "SPAN", 5)
     settle(world.host(ONE))
     due = world.store.now() + DAY
     lanes = [{"priority": n, "collection": name} for n in range(3) for name in ("", "a")]
     keys = [key for lane in lanes for key in world.enqueue(5, due=due, **lane)]
-    held = world.enqueue(5, collection="held")
-    age(*held)
+    age(*world.enqueue(5, collection="held"))
     world.store.control.shut(scope(ONE, "held"), "hold")
     if not IS_SQLITE:
-        for name, value in PLANNING.items():
+        for name, value in PLANNING.items():  # as in the session of a daemon
             execute(f"SET LOCAL {name} = {value}")
-    return keys
-
-
-@pytest.mark.parametrize("part", ["nothing", "newest", "middle"])
-def test_no_table_is_read_from_end_to_end(world, walker, part):
-    """G9: neither what waits nor what has ended is in its way."""
-    middle = Cursor(task=walker[15], instance=walker[15])
+    middle = Cursor(task=keys[15], instance=keys[15])
     cursor = {"nothing": NOWHERE, "newest": None, "middle": middle}[part]
     with CaptureQueriesContext(connection) as asked:
         assert world.store.upkeep.scan(cursor, repair=False).findings == ()

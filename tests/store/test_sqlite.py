@@ -1,8 +1,7 @@
 """The store for SQLite: what it knows without looking, its plans, names and values."""
 
-import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -39,23 +38,17 @@ def instances(claimed):
     return [each.instance for each in claimed]
 
 
-def test_they_go_on_in_order(world, knower):
+def test_they_go_on_in_order_and_others_are_found_where_those_do_not_suffice(world, knower):
     """G8: by priority, although nobody has looked which there are."""
     last, first = world.enqueue(6), world.enqueue(6, priority=5)
     taken = instances(knower.claim(3))
     assert knower.memory.shortcut(Known).lanes(3)
     now = world.enqueue(priority=9)
-    while claimed := knower.claim(3):
-        taken += instances(claimed)
-    assert taken == first[:3] + now + first[3:] + last
-
-
-def test_other_lanes_are_found_where_those_do_not_suffice(world, knower):
-    world.enqueue(6)
-    knower.claim(3)
     [other] = world.enqueue(type=TWO)
-    assert other not in instances(knower.claim(2))
-    assert other in instances(knower.claim(3))
+    for _ in range(3):
+        taken += instances(knower.claim(3))
+    assert taken == (first[:3] + now + first[3:] + last)[:12]
+    assert set(instances(knower.claim(3))) == {last[-1], other}
 
 
 def test_a_claim_during_which_the_shortcut_ends_finds_what_is_due(world, knower, monkeypatch):
@@ -72,42 +65,28 @@ def test_a_claim_during_which_the_shortcut_ends_finds_what_is_due(world, knower,
     assert len(knower.claim(2)) == 2
 
 
-@pytest.fixture
-def after_the_look(world, monkeypatch):
-    """Let another connection do something between the look of the next claim and its lock."""
-
-    def do(something):
-        atomic = world.store.atomic
-
-        def later():
-            monkeypatch.setattr(world.store, "atomic", atomic)
-            Thread(something).result()
-            return atomic()
-
-        monkeypatch.setattr(world.store, "atomic", later)
-
-    return do
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("what", ["shut", "gone", "late"])
-def test_what_has_changed_since_the_look_counts(world, host, after_the_look, what):
+def test_what_has_changed_since_the_look_counts(world, host, monkeypatch, what):
     """G6, G8, G9: a gate is shut, the daemon's row is gone, or the first is late by then."""
     key, other = world.enqueue(2)
+    change = {
+        "shut": lambda: world.store.control.shut(scope(ONE), "hold"),
+        "gone": lambda: Daemon.objects.filter(uuid=host.uuid).delete(),
+        "late": lambda: make_late(world, key),
+    }
+    atomic = world.store.atomic
 
-    if what == "shut":
-        after_the_look(lambda: world.store.control.shut(scope(ONE), "hold"))
-        assert host.claim() == []
-        assert world.state(key) == State.ACCEPTED
-    elif what == "gone":
-        after_the_look(lambda: Daemon.objects.filter(uuid=host.uuid).delete())
-        with pytest.raises(LeaseLost):
-            host.claim()
-        assert world.state(key) == State.ACCEPTED
-    else:
-        after_the_look(lambda: make_late(world, key))
-        assert instances(host.claim()) == [other]
-        assert world.get(key).reason == "MISSED"
+    def change_before_the_lock():
+        monkeypatch.setattr(world.store, "atomic", atomic)
+        Thread(change[what]).result()
+        return atomic()
+
+    monkeypatch.setattr(world.store, "atomic", change_before_the_lock)
+    with pytest.raises(LeaseLost) if what == "gone" else nullcontext():
+        assert instances(host.claim()) == ([other] if what == "late" else [])
+    assert world.get(key).reason == ("MISSED" if what == "late" else "")
+    assert (world.state(key) == State.ACCEPTED) == (what != "late")
 
 
 VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
@@ -179,9 +158,8 @@ def test_no_table_is_read_from_end_to_end_and_nothing_is_sorted(world, count):
     host = world.host()
     steps = work(world, host)
     assert len({sql for _, sql in steps}) > 12
-    assert [
-        (step, sql) for step, sql in steps if step.startswith("SCAN") and not step.startswith(SHORT)
-    ] == []
+    scans = [(step, sql) for step, sql in steps if step.startswith("SCAN")]
+    assert [(step, sql) for step, sql in scans if not step.startswith(SHORT)] == []
     of_lanes = [step for step, sql in steps if "FROM atp_task task INDEXED" in sql]
     assert of_lanes
     assert all("TEMP B-TREE" not in step for step in of_lanes)
@@ -189,22 +167,16 @@ def test_no_table_is_read_from_end_to_end_and_nothing_is_sorted(world, count):
     assert any(wanted in step for step in of_lanes)
 
 
-@pytest.fixture
-def path(tmp_path, monkeypatch):
+def test_locks_lie_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "own queue.sqlite3"
     path.touch()
-    return path
-
-
-def test_locks_lie_beside_it(path):
     quoted = str(path).replace(" ", "%20")
     beside = "file:own%20queue.sqlite3?mode=rw&cache=private"
-    found = os.stat(path)
+    found = path.stat()
     for given in (str(path), path.name, f"file:{path}", f"file://{quoted}?mode=rw", beside):
         connection = SimpleNamespace(settings_dict={"NAME": given})
-        folder = path.with_name("own queue.sqlite3-atpd")
-        assert sqlite_vendor.lock_folder(connection) == folder, given
+        assert sqlite_vendor.lock_folder(connection) == tmp_path / "own queue.sqlite3-atpd", given
         assert sqlite_vendor.file_id(connection) == (found.st_dev, found.st_ino), given
 
 
@@ -229,11 +201,11 @@ def test_rows_are_those_of_the_portable_store(world, use_tz, monkeypatch):
     """A life that one of them writes reads like that by the other, to the byte."""
     monkeypatch.setattr(ORMStore, "now", lambda store: NOON)
     with override_settings(USE_TZ=use_tz, TIME_ZONE="Europe/Vienna"):
-        lives = [
+        ours, theirs = (
             life(World(store, world.folder), world.host())
             for store in (world.store, ORMStore(settings.DATABASE))
-        ]
-    assert lives[0] == lives[1]
+        )
+    assert ours == theirs
 
 
 def life(world, host):
@@ -249,9 +221,8 @@ def life(world, host):
         Move(event=Event.RETRY, instance=keys[1], attempt=1, delay=HOUR, **shared),
     ]
     assert world.store.records.record(ends, daemon=host.uuid) == []
-    [still_held] = [claimed[2]]
     rows = [rows_of(model, keys) for model in (Instance, Task, LogRecord, Inputs)]
-    host.move(still_held, Event.START, Event.FINISH)
+    host.move(claimed[2], Event.START, Event.FINISH)
     Task.objects.filter(pk__in=keys).update(due_at=NOON.replace(year=2100))
     return rows, [(each.parameters, each.time, each.priority) for each in claimed]
 

@@ -27,6 +27,12 @@ def ear(world):
         yield ear
 
 
+def begin_to_wait(ear):
+    thread = Thread(ear.wait, DEADLINE)
+    wait_for(ear._in_use.locked, what="the wait")
+    return thread
+
+
 @pytest.fixture(params=["inotify", "polling"])
 def either_ear(request, world, monkeypatch):
     """A listener as on Linux, and as elsewhere."""
@@ -43,8 +49,7 @@ def test_a_commit_is_told_once_and_ends_a_wait(world, either_ear):
     world.enqueue()
     assert ear.wait(DEADLINE)
     assert not ear.wait(SHORTLY)
-    waiting = Thread(ear.wait, DEADLINE)
-    wait_for(ear._in_use.locked, what="the wait")
+    waiting = begin_to_wait(ear)
     world.enqueue()
     assert waiting.result()
 
@@ -88,58 +93,39 @@ def test_after_a_checkpoint_it_goes_on(world, ear):
 
 
 def test_closing_ends_a_wait(world, ear):
-    waiting = Thread(ear.wait, DEADLINE)
-    wait_for(ear._in_use.locked, what="the wait")
+    waiting = begin_to_wait(ear)
     ear.close()
     assert waiting.result(timeout=DEADLINE / 2) is False
     assert ear.wait(DEADLINE) is False
     ear.close()
 
 
-class TestAFileOfItsOwn:
-    """The database's file comes and goes."""
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_a_database_that_comes_is_replaced_and_goes_on(tmp_path, mode):
+    """No file is made where there is none, and a write-ahead log is not needed."""
+    path = tmp_path / "db.sqlite3"
 
-    @pytest.fixture
-    def path(self, tmp_path):
-        return tmp_path / "db.sqlite3"
+    def file_id():
+        return os.stat(path).st_ino if path.exists() else ()
 
-    @pytest.fixture
-    def own(self, path):
-        def file_id():
-            try:
-                return os.stat(path).st_ino
-            except OSError:
-                return ()
-
-        with contextlib.closing(listener.Listener(f"{path.as_uri()}?mode=rw", file_id)) as own:
-            yield own
-
-    @staticmethod
-    def write(path, mode="WAL"):
+    def write(path):
         with contextlib.closing(sqlite3.connect(path)) as other:
             other.execute(f"PRAGMA journal_mode = {mode}")
             other.execute("CREATE TABLE IF NOT EXISTS t (n)")
             other.execute("INSERT INTO t VALUES (1)")
             other.commit()
 
-    def test_none_is_made_and_another_of_the_name_is_another_database(self, own, path, tmp_path):
-        assert not own.wait(SHORTLY)
+    with contextlib.closing(listener.Listener(f"{path.as_uri()}?mode=rw", file_id)) as ear:
+        assert not ear.wait(SHORTLY)
         assert not path.exists()
-        self.write(path)
-        assert own.wait(DEADLINE)
-        self.write(tmp_path / "new")
+        write(path)
+        assert ear.wait(DEADLINE)
+        assert not ear.wait(SHORTLY)
+        write(tmp_path / "new")
         os.replace(tmp_path / "new", path)
-        assert own.wait(DEADLINE)
-        self.write(path)
-        assert own.wait(DEADLINE)
-
-    def test_without_a_write_ahead_log(self, own, path):
-        self.write(path, mode="DELETE")
-        assert own.wait(DEADLINE)
-        assert not own.wait(SHORTLY)
-        waiting = Thread(own.wait, DEADLINE)
-        wait_for(own._in_use.locked, what="the wait")
-        self.write(path, mode="DELETE")
+        assert ear.wait(DEADLINE)
+        waiting = begin_to_wait(ear)
+        write(path)
         assert waiting.result()
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -15,13 +16,6 @@ from .internals import turns
 from .world import only_sqlite
 
 pytestmark = [only_sqlite, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture
-def deferred(transactional_db):
-    """A project that has set no transaction_mode: SQLite's own is DEFERRED."""
-    with options(transaction_mode=None):
-        yield
 
 
 @contextmanager
@@ -39,10 +33,14 @@ def options(**changes):
         connection.close()
 
 
+def connect(**given):
+    return sqlite3.connect(connection.settings_dict["NAME"], **given)
+
+
 @contextmanager
 def somebody_writes():
     """Have another connection hold the lock for writing."""
-    with closing(sqlite3.connect(connection.settings_dict["NAME"])) as other:
+    with closing(connect()) as other:
         other.isolation_level = None
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -60,41 +58,36 @@ def test_a_look_that_finds_nothing_waits_for_no_writer(world):
             world.enqueue()
 
 
-@pytest.mark.usefixtures("deferred")
-class TestWithoutAMode:
-    """A transaction that reads before it writes would fail when another has written since."""
+def test_without_a_mode_who_reads_before_it_writes_fails_for_no_other_writer(world, monkeypatch):
+    """G3: nobody is told that the database is locked, and nothing is taken twice.
 
-    def test_it_writes_from_the_beginning(self, world):
-        name = connection.settings_dict["NAME"]
+    A project may have set no transaction_mode: SQLite's own is DEFERRED.
+    """
+    monkeypatch.setattr(turns, "PATIENCE", 0)  # as for processes
+
+    def drain(host):
+        found = []
+        while claimed := host.claim(4):
+            for each in claimed:
+                host.move(each, Event.START)
+                host.move(each, Event.FINISH)
+            found += [each.instance for each in claimed]
+            world.store.daemons.sweep(daemon=host.uuid)
+        return found
+
+    with options(transaction_mode=None):
         refused = pytest.raises(sqlite3.OperationalError, match="locked")
-        with world.store.atomic(), closing(sqlite3.connect(name, timeout=0)) as other, refused:
-            other.execute("BEGIN IMMEDIATE")
-
-    def test_verbs_of_many_threads_wait_for_each_other(self, world, monkeypatch):
-        """G3: nobody is told that the database is locked, and nothing is taken twice."""
-        monkeypatch.setattr(turns, "PATIENCE", 0)  # as for processes
+        with world.store.atomic(), closing(connect(timeout=0)) as other, refused:
+            other.execute("BEGIN IMMEDIATE")  # it writes from the beginning
         keys = world.enqueue(30)
         hosts = [world.host() for _ in range(3)]
-
-        def drain(host):
-            found = []
-            while claimed := host.claim(4):
-                for each in claimed:
-                    host.move(each, Event.START)
-                    host.move(each, Event.FINISH)
-                found += [each.instance for each in claimed]
-                world.store.daemons.sweep(daemon=host.uuid)
-            return found
-
-        found = at_once(*[lambda host=host: drain(host) for host in hosts])
-        assert sorted(key for part in found for key in part) == keys
-        assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
+        found = at_once(*[partial(drain, host) for host in hosts])
+    assert sorted(key for part in found for key in part) == keys
+    assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
 
 
-@pytest.fixture
-def held(monkeypatch, world):
-    """The turn is another thread's; called, it is given up."""
-    monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
+@contextmanager
+def somebody_has_the_turn(world):
     taken, given_up = threading.Event(), threading.Event()
 
     def hold():
@@ -104,17 +97,19 @@ def held(monkeypatch, world):
 
     holder = Thread(hold)
     taken.wait(DEADLINE)
-    yield lambda: (given_up.set(), holder.result())
-    given_up.set()
-    holder.result()
+    try:
+        yield
+    finally:
+        given_up.set()
+        holder.result()
 
 
-class TestTurns:
-    """The threads of a process do not leave it to SQLite who is next."""
+# The threads of a process do not leave it to SQLite who is next
 
-    def test_who_wants_to_write_waits_for_the_turn_unless_in_a_transaction(
-        self, world, held, monkeypatch
-    ):
+
+def test_who_wants_to_write_waits_for_the_turn_unless_in_a_transaction(world, monkeypatch):
+    monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
+    with somebody_has_the_turn(world):
         with transaction.atomic():
             [key] = world.enqueue()
         assert world.state(key) == State.ACCEPTED
@@ -123,14 +118,14 @@ class TestTurns:
         # Who has waited long enough goes on without.
         monkeypatch.setattr(turns, "PATIENCE", 0.01)
         assert world.enqueue(2)
-        held()
-        [key] = enqueue.result()
-        assert world.state(key) == State.ACCEPTED
+    [key] = enqueue.result()
+    assert world.state(key) == State.ACCEPTED
 
-    def test_what_a_commit_sets_off_may_take_another(self, world, monkeypatch):
-        """As a receiver of a signal may that enqueues on commit."""
-        monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
-        made = []
-        with world.store.atomic():
-            transaction.on_commit(lambda: made.extend(world.enqueue()))
-        assert len(made) == 1
+
+def test_what_a_commit_sets_off_may_take_another(world, monkeypatch):
+    """As a receiver of a signal may that enqueues on commit."""
+    monkeypatch.setattr(turns, "PATIENCE", DEADLINE)
+    made = []
+    with world.store.atomic():
+        transaction.on_commit(lambda: made.extend(world.enqueue()))
+    assert len(made) == 1

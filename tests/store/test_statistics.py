@@ -29,10 +29,10 @@ from .world import DAY, ONE, SECOND, TWO, move_of, needs_row_locks, only_sqlite
 class Counting:
     """A daemon that counts what it records, as the dispatcher does."""
 
-    def __init__(self, world, host):
-        self.world, self.host, self.adder = world, host, Statistics()
-        self.adder.restart(host.row.counted)
-        self.who = f"{host.row} worker 1"
+    def __init__(self, world):
+        self.world, self.host, self.adder = world, world.host(name="one"), Statistics()
+        self.adder.restart(self.host.row.counted)
+        self.who = f"{self.host.row} worker 1"
 
     def attempt(self, *ends, **facts):
         """Claim and start an Instance, and record these ends of it; returns the moves."""
@@ -61,7 +61,14 @@ class Counting:
 
 @pytest.fixture
 def daemon(world):
-    return Counting(world, world.host(name="one"))
+    return Counting(world)
+
+
+def lose(world, daemon, besides=None):
+    """Let the daemon be lost, and its last counts be made up for from the log."""
+    daemon.host.lose_lease()
+    world.store.daemons.sweep(daemon=besides)
+    pay(world)
 
 
 def pay(world):
@@ -86,10 +93,10 @@ def counted():
 def test_each_end_that_a_daemon_has_recorded_is_counted_with_its_renewal(daemon):
     """One that is lost has no run time."""
     daemon.attempt(Event.FINISH)
-    daemon.attempt(Event.RETRY, delay=DAY)
-    daemon.attempt(Event.DEFER, delay=DAY)
-    daemon.attempt(Event.FAIL, reason=Reason.ERROR)
-    daemon.attempt(Event.FAIL, reason=Reason.FATAL)
+    for event in (Event.RETRY, Event.DEFER):
+        daemon.attempt(event, delay=DAY)
+    for reason in (Reason.ERROR, Reason.FATAL):
+        daemon.attempt(Event.FAIL, reason=reason)
     daemon.attempt(Event.EXPIRE)
     assert not Statistic.objects.exists()
     assert daemon.add()
@@ -114,16 +121,14 @@ def test_the_last_counts_of_a_killed_daemon_are_made_up_for(world, daemon):
 
 def test_a_daemon_that_has_the_name_of_a_killed_one_is_not_counted_twice(world):
     """As in a container that is started again: it has the same host, and pid 1."""
-    killed = Counting(world, world.host(name="one"))
+    killed = Counting(world)
     killed.attempt(Event.FINISH)
-    started = Counting(world, world.host(name="one"))
+    started = Counting(world)
     assert started.who == killed.who
     for _ in range(3):
         started.attempt(Event.FINISH)
     assert started.add()
-    killed.host.lose_lease()
-    world.store.daemons.sweep(daemon=started.host.uuid)
-    pay(world)
+    lose(world, killed, besides=started.host.uuid)
     assert counted() == {"started": 4, "finished": 4, "wall_us": 4_000_000}
 
 
@@ -150,8 +155,7 @@ def test_a_daemon_that_comes_back_is_not_counted_twice(world, daemon, is_swept):
 @pytest.mark.parametrize("locked", ["TABLE", "ROWS"])
 def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
     """G11: what cannot be added now is added later."""
-    world = handing_world
-    daemon = Counting(world, world.host(name="one"))
+    world, daemon = handing_world, Counting(handing_world)
     daemon.attempt(Event.FINISH)
     assert daemon.add()
     daemon.attempt(Event.FINISH)
@@ -171,11 +175,10 @@ def test_a_lock_of_somebody_else_costs_no_count(handing_world, locked):
 @only_sqlite
 def test_a_full_disk_costs_no_count(handing_world):
     """G11."""
-    world = handing_world
-    daemon = Counting(world, world.host(name="one"))
+    daemon = Counting(handing_world)
     for number in range(100):
         # So many rows that there is no room for them in the pages that there are.
-        daemon.adder._counts.add(f"type {number}", Event.START, world.store.now())
+        daemon.adder._counts.add(f"type {number}", Event.START, handing_world.store.now())
     with connection.cursor() as cursor:
         cursor.execute("VACUUM")
         cursor.execute("PRAGMA page_count")
@@ -195,9 +198,7 @@ def test_what_others_do_is_counted_as_they_do_it(world, daemon):
     assert [r.counted for r in LogRecord.objects.filter(kind=Event.FAIL)] == [True]
     daemon.attempt()
     Type.objects.update(max_restarts=0)
-    daemon.host.lose_lease()
-    world.store.daemons.sweep()
-    pay(world)
+    lose(world, daemon)
     assert counted() == {"failed_cancelled": 1, "started": 1, "lost": 1, "failed_stale": 1}
 
 
@@ -235,9 +236,7 @@ def test_rows_of_all_types_equal_the_sum_over_the_types(world, daemon):
     [key] = world.enqueue(type=TWO)
     world.as_anyone(Event.FAIL, key, reason=Reason.CANCELLED)
     daemon.attempt(Event.RETRY, delay=DAY)
-    daemon.host.lose_lease()
-    world.store.daemons.sweep()
-    pay(world)
+    lose(world, daemon)
     before = check()
     names = ("started", "finished", "failed_cancelled", "retried")
     assert [before[name] for name in names] == [2, 1, 1, 1]

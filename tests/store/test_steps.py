@@ -32,39 +32,38 @@ def repeated(case):
     return list(records.values_list("attempt", "detail"))
 
 
-def test_it_is_begun_and_kept(world, steps, host, case):
+def test_it_is_begun_and_kept_or_its_repetition_is_logged_once_for_each_attempt(
+    world, steps, host, case
+):
     """G17: what was kept is not repeated."""
     key = case.instance, case.number
     assert steps.find(case.instance, "a") is None
     assert not steps.begin(*key, "a").is_done
     assert not steps.find(case.instance, "a").is_done
     assert steps.keep(*key, "a", RESULT)
+    steps.begin(*key, "b")
     found = steps.find(case.instance, "a")
     assert (found.is_done, found.value) == (True, 5)
-    assert steps.begin(case.instance, again(world, host, case), "a").value == 5
+    second = case.instance, again(world, host, case)
+    assert steps.begin(*second, "a").value == 5
     assert repeated(case) == []
-
-
-def test_a_repetition_is_logged_once_for_each_attempt(world, steps, host, case):
-    """G17."""
-    steps.begin(case.instance, case.number, "a")
-    second = again(world, host, case)
-    steps.begin(case.instance, second, "a", who="somebody")
-    assert repeated(case) == [(2, "a")]
-    steps.begin(case.instance, second, "a")
-    assert repeated(case) == [(2, "a")]
-    assert Step.objects.get().attempt == 2
+    for _ in range(2):
+        steps.begin(*second, "b", who="somebody")
+        assert repeated(case) == [(2, "b")]
+    assert Step.objects.get(name="b").attempt == 2
 
 
 @pytest.mark.parametrize("event", [Event.RELEASE, Event.FINISH, "claim"])
 def test_only_the_attempt_that_holds_the_task_writes(world, steps, host, case, event):
     """G4."""
+    with transaction.atomic():
+        assert steps.hold(case.instance, case.number)
     if event == "claim":
         again(world, host, case)
     else:
         host.move(case, event)
-    for write in writes(steps, case):
-        with pytest.raises(TaskGone):
+    for write in (*writes(steps, case), lambda: steps.hold(case.instance, case.number)):
+        with pytest.raises(TaskGone), transaction.atomic():
             write()
     assert not Step.objects.exists()
 
@@ -89,29 +88,29 @@ def writes(steps, case):
     )
 
 
-class TestSleep:
-    def test_it_begins_once(self, world, steps, host, case):
-        """G17: a later attempt sleeps for what is left."""
-        first = steps.begin(case.instance, case.number, "s", delay=HOUR)
-        assert 3590 < first.left <= 3600
-        until = Step.objects.get().until
-        second = steps.begin(case.instance, again(world, host, case), "s", delay=9 * HOUR)
-        assert (second.is_done, second.left <= first.left) == (False, True)
-        assert Step.objects.get().until == until
-        assert repeated(case) == []
+def test_a_sleep_begins_once(world, steps, host, case):
+    """G17: a later attempt sleeps for what is left."""
+    first = steps.begin(case.instance, case.number, "s", delay=HOUR)
+    assert 3590 < first.left <= 3600
+    until = Step.objects.get().until
+    second = steps.begin(case.instance, again(world, host, case), "s", delay=9 * HOUR)
+    assert (second.is_done, second.left <= first.left) == (False, True)
+    assert Step.objects.get().until == until
+    assert repeated(case) == []
 
-    def test_it_is_no_step_and_no_transaction(self, steps, case):
-        """G13, G17: the code has changed between two attempts; it would be skipped."""
-        key = case.instance, case.number
-        steps.begin(*key, "s", delay=HOUR)
-        with pytest.raises(InvalidStep, match="slept"):
-            steps.begin(*key, "s")
-        steps.begin(*key, "a")
-        with pytest.raises(InvalidStep, match="no sleep"):
-            steps.begin(*key, "a", delay=HOUR)
-        Step.objects.filter(name="s").update(until=Step.objects.get(name="s").started)
-        with pytest.raises(InvalidStep, match="slept"):
-            steps.find(case.instance, "s")
+
+def test_a_sleep_is_no_step_and_no_transaction(steps, case):
+    """G13, G17: the code has changed between two attempts; it would be skipped."""
+    key = case.instance, case.number
+    steps.begin(*key, "s", delay=HOUR)
+    with pytest.raises(InvalidStep, match="slept"):
+        steps.begin(*key, "s")
+    steps.begin(*key, "a")
+    with pytest.raises(InvalidStep, match="no sleep"):
+        steps.begin(*key, "a", delay=HOUR)
+    Step.objects.filter(name="s").update(until=Step.objects.get(name="s").started)
+    with pytest.raises(InvalidStep, match="slept"):
+        steps.find(case.instance, "s")
 
 
 def test_there_are_no_more_than_allowed(steps, case, settings):

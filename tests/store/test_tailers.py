@@ -3,9 +3,8 @@
 import pytest
 from django.db import transaction
 
-from atp.exceptions import InvalidOption, TaskGone
+from atp.exceptions import InvalidOption
 from atp.models import Cursor, Kind, LogRecord, Tailer
-from atp.states import Event
 from atp.store.values import CursorMove, Settled
 
 from .world import HOUR, registration
@@ -53,7 +52,8 @@ def test_cursors_are_made_and_moved_and_counts_are_added(tailers):
     assert tailers.begin(NAME, source="numbers") == 7
 
 
-def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
+def test_a_cursor_is_removed_when_its_shard_is_missing_for_long_and_with_its_type(world, tailers):
+    tailers.begin(NAME, source="numbers")
     advance(tailers, move(None, "1"), move(None, "1", "b"), move(None, "1", "c"))
     tailers.miss(NAME, ["a", "b"], ["c"], for_=HOUR)
     assert Cursor.objects.filter(missing_since=None).get().shard == "c"
@@ -61,12 +61,7 @@ def test_a_cursor_is_removed_when_its_shard_is_missing_for_long(tailers):
     assert Cursor.objects.exclude(missing_since=None).get().shard == "b"
     tailers.miss(NAME, ["b"], ["a", "c"], for_=0 * HOUR)
     assert tailers.positions(NAME).keys() == {"a", "c"}
-
-
-def test_it_is_removed_with_its_type(world, tailers):
     world.store.types.register([registration(NAME)])
-    tailers.begin(NAME, source="numbers")
-    advance(tailers, move(None, "1"))
     world.store.types.unregister(NAME)
     assert not Tailer.objects.exists()
     assert not Cursor.objects.exists()
@@ -82,12 +77,3 @@ def test_an_operator_sets_a_position_and_the_log_tells(tailers):
         assert tailers.positions(NAME) == found
     records = LogRecord.objects.filter(kind=Kind.CURSOR).values_list("subject", "detail", "who")
     assert list(records) == [(f"type:{NAME}", "scenes/0", "ann")] * 2
-
-
-def test_an_attempt_that_was_lost_holds_nothing(world, host, case):
-    """G4."""
-    with transaction.atomic():
-        assert world.store.steps.hold(case.instance, case.number)
-    host.move(case, Event.RELEASE)
-    with pytest.raises(TaskGone), transaction.atomic():
-        world.store.steps.hold(case.instance, case.number)

@@ -13,6 +13,7 @@ from atp.store.values import Submission
 
 from ..helpers import at_once
 from ..nonsense import tells
+from .schedules import spec
 from .world import DAY, ONE, TWO, registration
 
 
@@ -65,15 +66,18 @@ def test_an_enqueue_or_a_registration_without_update_writes_only_what_is_missing
     assert Type.objects.filter(identifier=TWO).exists()
 
 
-def test_unregister_is_refused_while_instances_exist(world):
+def test_unregister_is_refused_while_instances_or_schedules_exist(world):
     """RFC 14."""
     world.store.types.register([registration(TWO)])
     world.store.types.unregister(TWO, who="me")
     assert log_of(TWO) == [Kind.REGISTERED, Kind.UNREGISTERED]
     world.enqueue()
+    world.store.types.register([registration(TWO)])
+    world.store.schedules.set(spec(type=TWO, every=DAY))
     before = world.snapshot()
-    with pytest.raises(TypeInUse, match=ONE):
-        world.store.types.unregister(ONE)
+    for name, why in ((ONE, ONE), (TWO, "nightly enqueues it")):
+        with pytest.raises(TypeInUse, match=why):
+            world.store.types.unregister(name)
     with pytest.raises(UnknownType, match=f"Did you mean '{ONE}'"):
         world.store.types.unregister("store.onne")
     assert world.snapshot() == before
@@ -114,10 +118,8 @@ def test_old_and_new_releases_share_keys(names, first, second, given, error):
     rename(names)
     with pytest.raises(error):
         enqueue(names, second, **given)
-    asked = {"existing": "return", **given}, {}
-    submissions = [Submission(inputs=Payload("json", "{}"), **each) for each in asked]
-    [again, plain] = names.enqueueing.enqueue(registration(second), submissions)
-    assert (again.pk, plain.is_new) == (made.pk, True)
+    assert enqueue(names, second, "return", **given).pk == made.pk
+    assert enqueue(names, second).is_new
     assert enqueue(names, OTHER, **given).is_new
 
 

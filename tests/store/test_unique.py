@@ -15,7 +15,6 @@ from .ends import FAILING, FINISHING
 from .world import HOUR, ONE, SECOND, TWO, registration
 
 KEY = {"unique": "customer-7", "own": options.own_options(unique="customer-7")}
-CLAIMERS = 4
 
 
 def enqueue(world, data="{}", type=ONE, **options):
@@ -24,89 +23,83 @@ def enqueue(world, data="{}", type=ONE, **options):
     return made
 
 
-class TestTaken:
-    @pytest.mark.parametrize(
-        ("state", "existing", "told"),
-        [
-            (State.ACCEPTED, "raise", "is taken: .* is ACCEPTED"),
-            (State.RUNNING, "raise", "is taken: .* is RUNNING"),
-            (State.SCHEDULED, "replace", "is SCHEDULED, so it cannot be"),
-            (State.PAUSED, "debounce", "is PAUSED, so it cannot be"),
-        ],
-    )
-    def test_a_second_is_refused_with_nothing_written(self, world, host, state, existing, told):
-        """G13: the error brings the live one; what is claimed has its inputs already."""
-        case = world.bring_to(state, host, **KEY)
-        before = world.snapshot()
-        with pytest.raises(UniqueTaken, match=told) as caught:
-            enqueue(world, '{"a":2}', existing=existing, due=world.store.now())
-        assert caught.value.instance.pk == case.instance
-        assert world.snapshot() == before
-
-    def test_another_type_and_another_key_are_free_and_twice_in_one_call_is_refused(self, world):
-        for existing in ("raise", "replace", "debounce"):
-            asked = Submission(Payload("json", "{}"), **KEY, existing=existing)
-            with pytest.raises(UniqueTaken, match="twice in one call"):
-                world.store.enqueueing.enqueue(registration(), [asked, asked])
-        assert not Instance.objects.exists()
-        enqueue(world)
-        enqueue(world, type=TWO)
-        enqueue(world, unique="customer-8", own=options.own_options(unique="customer-8"))
-        world.enqueue(2)
-        assert Task.objects.count() == 5
+@pytest.mark.parametrize(
+    ("state", "existing", "told"),
+    [
+        (State.ACCEPTED, "raise", "is taken: .* is ACCEPTED"),
+        (State.RUNNING, "raise", "is taken: .* is RUNNING"),
+        (State.SCHEDULED, "replace", "is SCHEDULED, so it cannot be"),
+        (State.PAUSED, "debounce", "is PAUSED, so it cannot be"),
+    ],
+)
+def test_a_second_is_refused_with_nothing_written(world, host, state, existing, told):
+    """G13: the error brings the live one; what is claimed has its inputs already."""
+    case = world.bring_to(state, host, **KEY)
+    before = world.snapshot()
+    with pytest.raises(UniqueTaken, match=told) as caught:
+        enqueue(world, '{"a":2}', existing=existing, due=world.store.now())
+    assert caught.value.instance.pk == case.instance
+    assert world.snapshot() == before
 
 
-class TestReplace:
-    def test_what_waits_is_given_the_inputs(self, world):
-        made = enqueue(world, '{"a":1}')
-        again = enqueue(world, '{"a":2}', existing="replace", created_by="jane")
-        assert again == made
-        assert Inputs.objects.get().value == {"a": 2}
-        record = LogRecord.objects.last()
-        assert (record.kind, record.state, record.who) == (Kind.CHANGE, State.ACCEPTED, "jane")
-        [claimed] = world.host().claim()
-        assert claimed.data == '{"a":2}'
-
-    def test_what_has_kept_a_step_is_left_as_it_is(self, world, host):
-        """Its later steps would have the new inputs, and this one the result of the old."""
-        case = world.bring_to(State.RUNNING, host, **KEY)
-        key = case.instance, case.number, "a"
-        world.store.steps.begin(*key)
-        assert world.store.steps.keep(*key, Payload("json", "5"))
-        host.move(case, Event.RETRY)
-        before = world.snapshot()
-        with pytest.raises(UniqueTaken, match="has begun steps"):
-            enqueue(world, '{"a":2}', existing="replace")
-        assert world.snapshot() == before
+def test_another_type_and_another_key_are_free_and_twice_in_one_call_is_refused(world):
+    for existing in ("raise", "replace", "debounce"):
+        asked = Submission(Payload("json", "{}"), **KEY, existing=existing)
+        with pytest.raises(UniqueTaken, match="twice in one call"):
+            world.store.enqueueing.enqueue(registration(), [asked, asked])
+    assert not Instance.objects.exists()
+    enqueue(world)
+    enqueue(world, type=TWO)
+    enqueue(world, unique="customer-8", own=options.own_options(unique="customer-8"))
+    world.enqueue(2)
+    assert Task.objects.count() == 5
 
 
-def test_one_that_is_debounced_is_due_as_the_last_one_said(world):
-    now = world.store.now()
-    made = enqueue(world, '{"a":1}', due=now + 10 * SECOND)
-    later = now + 30 * SECOND
-    enqueue(world, '{"a":2}', existing="debounce", due=later)
+def test_what_waits_is_given_other_inputs_or_another_due_time(world):
+    made = enqueue(world, '{"a":1}')
+    assert enqueue(world, '{"a":2}', existing="replace", created_by="jane") == made
+    assert Inputs.objects.get().value == {"a": 2}
+    record = LogRecord.objects.last()
+    assert (record.kind, record.state, record.who) == (Kind.CHANGE, State.ACCEPTED, "jane")
+    later = world.store.now() + 30 * SECOND
+    enqueue(world, '{"a":3}', existing="debounce", due=later)
     assert world.task(made.pk).due_at == later
-    assert Inputs.objects.get().value == {"a": 1}
-    assert LogRecord.objects.last().kind == Kind.CHANGE
+    assert LogRecord.objects.filter(kind=Kind.CHANGE).count() == 2
+    Task.objects.update(due_at=later - HOUR)
+    [claimed] = world.host().claim()
+    assert claimed.data == '{"a":2}'
 
 
-class TestFreed:
-    @pytest.mark.parametrize("way", [*FINISHING, *FAILING], ids=lambda way: way.__name__)
-    def test_however_it_ended(self, world, way):
-        way(world, enqueue(world).pk, world.host(ONE))
-        assert not Task.objects.exists()
-        assert enqueue(world).is_new
-        remove_by_hand(Instance.objects.all())
-        assert enqueue(world).is_new
+def test_what_has_kept_a_step_is_not_replaced(world, host):
+    """Its later steps would have the new inputs, and this one the result of the old."""
+    case = world.bring_to(State.RUNNING, host, **KEY)
+    key = case.instance, case.number, "a"
+    world.store.steps.begin(*key)
+    assert world.store.steps.keep(*key, Payload("json", "5"))
+    host.move(case, Event.RETRY)
+    before = world.snapshot()
+    with pytest.raises(UniqueTaken, match="has begun steps"):
+        enqueue(world, '{"a":2}', existing="replace")
+    assert world.snapshot() == before
 
-    def test_not_by_what_puts_it_back(self, world, host):
-        case = world.bring_to(State.RUNNING, host, **KEY)
-        for event in (Event.RELEASE, Event.RETRY):
-            host.move(case, event)
-            with pytest.raises(UniqueTaken):
-                enqueue(world)
-            [case] = host.claim()
-            host.move(case, Event.START)
+
+@pytest.mark.parametrize("way", [*FINISHING, *FAILING], ids=lambda way: way.__name__)
+def test_however_it_ended_its_key_is_free(world, way):
+    way(world, enqueue(world).pk, world.host(ONE))
+    assert not Task.objects.exists()
+    assert enqueue(world).is_new
+    remove_by_hand(Instance.objects.all())
+    assert enqueue(world).is_new
+
+
+def test_what_is_put_back_has_its_key(world, host):
+    case = world.bring_to(State.RUNNING, host, **KEY)
+    for event in (Event.RELEASE, Event.RETRY):
+        host.move(case, event)
+        with pytest.raises(UniqueTaken):
+            enqueue(world)
+        [case] = host.claim()
+        host.move(case, Event.START)
 
 
 def test_a_redrive_is_refused_while_another_has_the_key(world):
@@ -133,19 +126,6 @@ def test_a_task_that_was_lost_is_given_its_key_again(world):
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
-    @pytest.mark.parametrize("existing", ["raise", "return", "debounce"])
-    def test_from_many_threads_one_is_made(self, world, existing):
-        """G13: one of them gets through; the others are told by name, or given the same."""
-        due = world.store.now() + HOUR
-        outcomes = at_once(*[lambda: enqueue(world, existing=existing, due=due).pk] * CLAIMERS)
-        made = {outcome for outcome in outcomes if isinstance(outcome, int)}
-        refused = [outcome for outcome in outcomes if isinstance(outcome, UniqueTaken)]
-        assert all(isinstance(outcome, (int, UniqueTaken)) for outcome in outcomes), outcomes
-        expected = CLAIMERS - 1 if existing == "raise" else 0
-        assert (len(made), len(refused)) == (1, expected), outcomes
-        assert {error.instance.pk for error in refused} <= made
-        assert Instance.objects.count() == Task.objects.count() == 1
-
     def test_a_second_waits_for_a_transaction_that_has_it(self, world):
         """G7: what is rolled back has never had it."""
         world.store.types.register([registration()])

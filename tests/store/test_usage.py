@@ -20,7 +20,7 @@ NUMBERS = {"capacity_us": 120_000_000, "busy_us": 60_000_000, "ended": 7, "memor
 
 @pytest.fixture
 def daemon(world):
-    return Counting(world, world.host(name="one"))
+    return Counting(world)
 
 
 def measured(world, **numbers):
@@ -35,24 +35,20 @@ def found():
     ]
 
 
-def test_usage_is_added_with_the_counts_of_a_daemon(world, daemon):
-    daemon.adder.add_usage(measured(world))
-    assert daemon.add()
-    [row] = Usage.objects.all()
-    assert model_to_dict(row, exclude=["id"]) == NUMBERS | {
-        "span": Span.MINUTE,
-        "start": measured(world).start,
-        "daemon": daemon.host.uuid,
-        "name": "one:1",
-    }
-
-
-def test_usage_costs_one_statement(world, daemon, django_assert_max_num_queries):
+def test_usage_is_added_with_the_counts_of_a_daemon_in_one_statement(
+    world, daemon, django_assert_max_num_queries
+):
     with django_assert_max_num_queries(20) as without:
         assert daemon.add()
     daemon.adder.add_usage(measured(world))
     with django_assert_max_num_queries(len(without) + 1):
         assert daemon.add()
+    assert model_to_dict(Usage.objects.get(), exclude=["id"]) == NUMBERS | {
+        "span": Span.MINUTE,
+        "start": measured(world).start,
+        "daemon": daemon.host.uuid,
+        "name": "one:1",
+    }
 
 
 def test_usage_is_kept_when_a_daemon_takes_another_identity(world, daemon):
@@ -87,8 +83,7 @@ def test_what_was_added_is_not_added_again_if_the_call_fails_behind_it(
 @needs_row_locks
 def test_usage_that_meets_a_lock_is_added_later(handing_world):
     """G11."""
-    world = handing_world
-    daemon = Counting(world, world.host(name="one"))
+    world, daemon = handing_world, Counting(handing_world)
     daemon.adder.add_usage(measured(world))
     with open_transaction(lambda: execute("LOCK TABLE atp_usage")):
         world.store.limit_waiting(0.1)

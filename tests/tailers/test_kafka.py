@@ -17,7 +17,10 @@ def topic(broker):
     return name
 
 
-def test_each_partition_has_a_position(broker, topic, declare, read):
+@pytest.mark.slow
+def test_each_partition_has_a_position_and_a_record_its_key_headers_and_time(
+    broker, topic, declare, read
+):
     """An empty partition has a position too, so that records deleted later are counted.
 
     Another topic is read from its beginning.
@@ -30,20 +33,15 @@ def test_each_partition_has_a_position(broker, topic, declare, read):
     assert sorted(data()) == ["a", "b", "c"]
     other = f"{topic}-2"
     broker.make(other)
-    broker.put(other, "d")
-    assert read(declare(Kafka(other, servers=broker.servers)))["records"] == 1
-
-
-@pytest.mark.slow
-def test_a_record_has_its_key_its_headers_and_its_time(broker, topic):
     headers = {"mission": b"S2A"}
-    broker.put(topic, "a", key="x", headers=headers, timestamp=1_700_000_000_000)
-    with Kafka(topic, servers=broker.servers).open({}) as reader:
+    broker.put(other, "d", key="x", headers=headers, timestamp=1_700_000_000_000)
+    source = Kafka(other, servers=broker.servers)
+    with source.open({}) as reader:
         reader.jumped()
         [record] = reader.read(500)
-    assert (record.key, record.headers, record.text()) == (b"x", {"mission": "S2A"}, "a")
-    assert record.time.timestamp() == 1_700_000_000
-    assert str(record) == f"{topic}/0:1"
+    assert (record.key, record.headers, record.text()) == (b"x", {"mission": "S2A"}, "d")
+    assert (record.time.timestamp(), str(record)) == (1_700_000_000, f"{other}/0:1")
+    assert read(declare(source))["records"] == 1
 
 
 @pytest.mark.slow

@@ -50,35 +50,30 @@ def test_a_batch_ends_when_its_inputs_are_large(declare, read, monkeypatch):
 
 
 def test_a_record_that_cannot_be_mapped_is_rejected_and_others_continue(declare, read, work):
-    """The rejected record keeps its data and its error (G13)."""
+    """The rejected record keeps its data and its error (G13).
+
+    Only the enqueue detects that the identifier of a call is taken.
+    """
+    work.using(identifier="e").enqueue(data="first")
 
     def function(record):
         if record.data == b"b":
             raise KeyError("cloud")
-        return work.call(**{"date" if record.data == b"d" else "data": record.text()})
+        name = "date" if record.data == b"d" else "data"
+        return work.using(identifier=record.text()).call(**{name: record.text()})
 
-    assert read(declare(Numbers(b"a", b"b", b"c", b"d"), function))["rejected"] == 2
-    assert data() == ["a", "c"]
-    raised, misfit = enqueued("tests.tailer.rejected")
+    found = read(declare(Numbers(b"a", b"b", b"c", b"d", b"e", b"f"), function))
+    assert found == {"records": 6, "enqueued": 3, "rejected": 3, "behind": 0}
+    assert (data(), position()) == (["first", "a", "c", "f"], "6")
+    raised, misfit, duplicate = enqueued("tests.tailer.rejected")
+    assert duplicate["error"].startswith(DuplicateIdentifier.__name__)
     assert raised["error"] == "KeyError: 'cloud'"
     assert raised["record"]["data"] == b"b"
     assert raised["record"]["position"] == "2"
     assert misfit["error"].startswith("InvalidInputs: ")
     row = Tailer.objects.get()
     assert (row.identifier, row.source, row.behind) == ("tests.tailer", "numbers", 0)
-    assert (row.records, row.enqueued, row.rejected) == (4, 2, 2)
-
-
-def test_a_record_is_rejected_if_the_queue_refuses_its_call(declare, read, work):
-    """The call has a duplicate identifier, which only the enqueue detects (G13)."""
-    work.using(identifier="b").enqueue(data="first")
-    names = Numbers(b"a", b"b", b"c", b"d")
-    made = declare(names, lambda each: work.using(identifier=each.text()).call(data=each.text()))
-    assert read(made) == {"records": 4, "enqueued": 3, "rejected": 1, "behind": 0}
-    assert data() == ["first", "a", "c", "d"]
-    [inputs] = enqueued("tests.tailer.rejected")
-    assert inputs["error"].startswith(DuplicateIdentifier.__name__)
-    assert position() == "4"
+    assert (row.records, row.enqueued, row.rejected) == (6, 3, 3)
 
 
 def test_a_rejected_record_that_is_too_large_is_truncated(declare, read, settings, atp):
@@ -137,19 +132,6 @@ def test_a_full_queue_leaves_the_records_in_the_source(declare, read, monkeypatc
     assert position() == str(found["records"])
 
 
-def test_over_100_consecutive_bad_records_stay_in_the_source(declare, read):
-    """A faulty release of the function must not turn a whole source into dead letters."""
-    made = declare(Numbers(*[b"a"] * (MOST_REJECTED + 1)), failing)
-    queue.register_all()
-    with pytest.raises(Fatal, match="More than 100 records in a row"):
-        read(made)
-    assert not Cursor.objects.exists()
-    assert not Instance.objects.exists()
-    # Otherwise each slot would make a dead letter.
-    row = queue.get_schedule("tests.tailer")
-    assert row.paused_reason.startswith("More than 100 records in a row cannot be mapped")
-
-
 def test_a_cursor_moved_by_an_operator_ends_the_attempt(declare, read, work):
     """Records that were read from the old position are not enqueued (G18)."""
 
@@ -194,11 +176,24 @@ def test_a_record_that_killed_two_attempts_is_rejected(declare, read, work):
     )
 
 
-def test_consecutive_bad_records_are_counted_across_attempts(declare, read, work, monkeypatch):
-    """The count continues even if each scan finds only one record."""
+def test_too_many_consecutive_bad_records_stay_in_the_source(declare, read, work, monkeypatch):
+    """A faulty release of the function must not turn a whole source into dead letters.
+
+    They are counted across attempts, even if each scan finds only one record.
+    """
+    assert MOST_REJECTED == 100
     monkeypatch.setattr("atp.tailers.tailer.MOST_REJECTED", 3)
-    source = Numbers()
+    source = Numbers(*[b"a"] * 4)
     made = declare(source, failing)
+    queue.register_all()
+    with pytest.raises(Fatal, match="More than 3 records in a row"):
+        read(made)
+    assert not Cursor.objects.exists()
+    assert not Instance.objects.exists()
+    # Otherwise each slot would make a dead letter.
+    row = queue.get_schedule("tests.tailer")
+    assert row.paused_reason.startswith("More than 3 records in a row cannot be mapped")
+    source.records.clear()
     for _ in range(3):
         source.records.append(b"a")
         read(made)
