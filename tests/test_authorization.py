@@ -1,13 +1,12 @@
 """Tests of ``ATP["AUTHORIZE"]``, the rule that limits permissions to Types and lanes (G14)."""
 
-from io import StringIO
+from functools import partial
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 from django.urls import reverse
@@ -22,11 +21,16 @@ from . import rules
 from .api.client import Api, problem
 from .api.test_routes import CLOSED, OPERATIONS, address, body_of
 from .app.tasks import add, echo
+from .helpers import shell
 from .populated import populate
 from .views.pages import PAGES
 
-# The operations of the API whose address names no row.
-LISTS = {name for name in CLOSED if name.startswith("list_") and "{" not in OPERATIONS[name][0]}
+# Where the API answers with an empty list if nothing may be seen: the operations without a row.
+LISTS = {
+    name: "results"
+    for name in {*CLOSED} - {"list_daemons"}
+    if name.startswith("list_") and "{" not in OPERATIONS[name][0]
+} | {"get_problems": "problems"}
 
 
 @pytest.fixture
@@ -87,10 +91,8 @@ def test_api_refuses_every_operation_that_the_rule_forbids(full, api, rule):
     rule()
     for name, (method, path, body) in calls.items():
         answer = api.call(method, path, body)
-        if name in LISTS and name != "list_daemons":
-            is_closed = answer.status_code == 200 and answer.json()["results"] == []
-        elif name == "get_problems":
-            is_closed = answer.status_code == 200 and answer.json()["problems"] == []
+        if name in LISTS:
+            is_closed = answer.status_code == 200 and answer.json()[LISTS[name]] == []
         else:
             is_closed = answer.status_code in (403, 404)
         if not is_closed:
@@ -306,35 +308,27 @@ def test_restricted_user_cannot_hold_the_whole_queue_or_another_type(world, api,
     assert {each["type"] for each in told} == {None, "tests.echo"}
 
 
-def shell(*words):
-    out = StringIO()
-    call_command("atp", "--user", "root", *words, stdout=out)
-    return out.getvalue()
-
-
 @pytest.mark.slow
 def test_rule_restricts_a_user_of_the_shell(lanes, root, rule):
+    """Subcommands that show or select more than single Instances are refused."""
     a, b = (str(lanes[name].uuid) for name in "ab")
     rule(("tests.echo", "a"))
-    listed = shell("list")
+    as_root = partial(shell, "--user", "root")
+    listed = as_root("list")
     assert a[:8] in listed
     assert "tests.add" not in listed
-    assert a in shell("show", a)
-    for words in (["show", b], ["cancel", b], ["change", b, "--priority", "3"]):
-        with pytest.raises(CommandError, match="There is no Instance"):
-            shell(*words)
-    with pytest.raises(CommandError, match="There is no Instance"):
-        shell("show", "--type", "tests.echo", "--identifier", "of-b")
-    with pytest.raises(CommandError, match="does not apply"):
-        shell("change", a, "--collection", "b")
-    for words in (["enqueue", "tests.add", "[1, 2]"], ["enqueue", "tests.echo"]):
-        with pytest.raises(CommandError, match=r"atp\.enqueue does not apply"):
-            shell(*words)
-    # A restricted user cannot use subcommands that show or select more than single Instances.
-    for words in (["cancel", "--type", "tests.echo", "--yes"], ["types"], ["status"], ["gate"]):
-        with pytest.raises(CommandError, match="does not apply"):
-            shell(*words)
-    shell("cancel", a)
+    assert a in as_root("show", a)
+    hidden = (f"show {b}", f"cancel {b}", f"change {b} --priority 3")
+    more = (f"change {a} --collection b", "cancel --type tests.echo --yes", "types", "status")
+    for told, *refused in (
+        ("There is no Instance", *hidden, "show --type tests.echo --identifier of-b"),
+        (r"atp\.enqueue does not apply", "enqueue tests.add [1,2]", "enqueue tests.echo"),
+        ("does not apply", *more, "gate"),
+    ):
+        for words in refused:
+            with pytest.raises(CommandError, match=told):
+                as_root(*words.split())
+    as_root("cancel", a)
     assert [queue.get(uuid).state for uuid in (a, b)] == [State.FAILED, State.ACCEPTED]
 
 

@@ -16,27 +16,10 @@ from . import environment
 
 KIND = "sqlite" if environment.kind() == "sqlite" else "postgres"
 # Sizes that keep each benchmark short.
-SMALL = {
-    "runs": 1,
-    "tasks": 60,
-    "single": 16,
-    "samples": 3,
-    "waiting": 50,
-    "finished": 50,
-    "dated": 20,
-    "held": 20,
-    "lanes": 20,
-    "types": 2,
-    "backlog": 20,
-    "history": 20,
-    "warm_up": 4,
-    "seconds": 1,
-    "settle": 0,
-    "instances": 500,
-    "claimed": 10,
-    "pages": 3,
-    "repeat": 2,
-}
+SMALL = (
+    "runs=1 tasks=60 single=16 samples=3 waiting=50 finished=50 dated=20 held=20 lanes=20 types=2 "
+    "backlog=20 history=20 warm-up=4 seconds=1 settle=0 instances=500 claimed=10 pages=3 repeat=2"
+)
 # In seconds. All benchmarks take about a minute, and many times as long on a loaded machine.
 PATIENCE = 1500
 pytestmark = pytest.mark.timeout(PATIENCE + 100)
@@ -45,34 +28,27 @@ long = pytest.mark.long
 OFTEN = "--set=POLL_EVERY=0.02"
 
 
-def benchmarks(*args):
-    """Run ``python -m benchmarks`` on the database server of the tests; return the result."""
-    own = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    if KIND == "sqlite":
-        own.pop("DATABASE_URL", None)
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *args],
+def figures_of(folder, *args, statuses=(0,)):
+    """Run benchmarks on the database of the tests; return their output and JSON documents."""
+    file = folder / "figures.json"
+    left_out = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL" if KIND == "sqlite" else None)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *args, f"--database={KIND}", f"--json={file}"],
         cwd=environment.ROOT,
-        env=own,
+        env={name: value for name, value in os.environ.items() if name not in left_out},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
-
-
-def figures_of(folder, *args, statuses=(0,)):
-    """Run benchmarks on the database of the tests; return their output and JSON documents."""
-    file = folder / "figures.json"
-    done = benchmarks(*args, f"--database={KIND}", f"--json={file}")
     assert done.returncode in statuses, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout, json.loads(file.read_text())
 
 
-def options(**given):
-    """Return the options as arguments of a command line."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+def options(given):
+    """Return the arguments of a command line for options such as "runs=1 tasks=60"."""
+    return [f"--{option}" for option in given.split()]
 
 
 # Exit status 1 says that a limit of time was exceeded, which does not matter here.
@@ -81,7 +57,7 @@ ANY = (0, 1)
 
 @long
 def test_each_benchmark_runs_and_writes_its_figures(tmp_path):
-    printed, found = figures_of(tmp_path, OFTEN, *options(**SMALL), statuses=ANY)
+    printed, found = figures_of(tmp_path, OFTEN, *options(SMALL), statuses=ANY)
     documents = {document["benchmark"]: document for document in found}
     assert documents.keys() == {*NAMES}
     for document in found:
@@ -120,7 +96,7 @@ APART = {
 @pytest.mark.parametrize("names", APART)
 def test_benchmark_with_its_own_options_reports_its_figures(names, tmp_path):
     """G3, G9: the benchmark of limits would not end if two attempts had run at once."""
-    more = [f"--{option}" for option in APART[names].split()]
+    more = options(APART[names])
     printed, documents = figures_of(tmp_path, *names.split(), OFTEN, *more, statuses=ANY)
     assert "not complete" not in printed
     assert len(documents) == len(names.split())
@@ -131,10 +107,11 @@ def test_benchmark_with_its_own_options_reports_its_figures(names, tmp_path):
 @pytest.mark.each_database
 def test_fleet_benchmark_completes_although_a_daemon_is_killed(tmp_path):
     """G1, G3: the benchmark would not end if an Instance were lost or executed twice at once."""
-    small = options(runs=1, tasks=12, daemons=3, processes=1, duration_ms=300)
-    quick = ["LEASE=4", "KILL_AFTER=3", "STATEMENT_TIMEOUT=2", "RENEW_EVERY=0.5", "SWEEP_EVERY=0.2"]
-    given = [f"--set={each}" for each in quick]
-    _, [document] = figures_of(tmp_path, "fleet", OFTEN, *small, *given)
+    given = options(
+        "runs=1 tasks=12 daemons=3 processes=1 duration-ms=300 set=LEASE=4 set=KILL_AFTER=3 "
+        "set=STATEMENT_TIMEOUT=2 set=RENEW_EVERY=0.5 set=SWEEP_EVERY=0.2"
+    )
+    _, [document] = figures_of(tmp_path, "fleet", OFTEN, *given)
     assert document["median"]["overlaps, "] == 0
     assert document["median"]["attempts lost with the daemon, "] >= 1
 
@@ -142,7 +119,8 @@ def test_fleet_benchmark_completes_although_a_daemon_is_killed(tmp_path):
 @long
 @pytest.mark.skipif(not (environment.ROOT / ".git").exists(), reason="there are no commits")
 def test_benchmark_can_compare_with_an_earlier_commit(tmp_path):
-    _, [document] = figures_of(tmp_path, "bulk", "--against=HEAD", *options(runs=1, tasks=20))
+    given = options("against=HEAD runs=1 tasks=20")
+    _, [document] = figures_of(tmp_path, "bulk", *given)
     assert document["ratio"][f"floor, /s, at {document['earlier']['commit']}"] > 0
 
 

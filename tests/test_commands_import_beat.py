@@ -11,7 +11,7 @@ from atp.models import Schedule
 from atp.schedules import shell as beat
 
 from .populated import HOSTILE
-from .test_commands_atp import DOCS, document, keys, run
+from .test_commands_atp import document, keys, run, section
 
 # The columns of django-celery-beat 2.9 that the command reads, and some that it does not read.
 TABLES = {
@@ -103,8 +103,7 @@ def test_type_option_maps_a_celery_task_to_a_type():
     assert not Schedule.objects.filter(identifier="often").exists()
     run("import-beat", "--write", "--type", "proj.tasks.echo=tests.echo")
     assert queue.get_schedule("often").type.identifier == "tests.echo"
-    section = DOCS[DOCS.index("### `import-beat`") : DOCS.index("### `graphs`")]
-    assert [key for key in keys(found) if f"`{key}`" not in section] == []
+    assert [key for key in keys(found) if f"`{key}`" not in section("import-beat")] == []
     for given, told in (
         (["--type", "a.b"], "must have the form TASK=TYPE"),
         (["--from", "elsewhere"], "no database 'elsewhere'"),

@@ -1,12 +1,11 @@
 """Tests of downstreams: their declaration, operations on them, and reasons to wait for them."""
 
-import io
 import json
 from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from atp import Defer, Unavailable, queue, task_type
 from atp.exceptions import DownstreamChanged, InvalidLimit, InvalidType, UnknownDownstream
@@ -14,6 +13,7 @@ from atp.models import Downstream, LogRecord
 
 from .api.client import Api
 from .app import tasks_downstream as types
+from .helpers import shell
 
 pytestmark = pytest.mark.django_db
 
@@ -112,12 +112,10 @@ def test_each_user_interface_shows_a_downstream(client, relay):
     shown = client.get(f"/admin/atp/downstream/{key}/change/").content.decode()
     assert "downstream.call" in shown
     assert client.get("/atp/downstreams/relais/").status_code == 404
-    out = io.StringIO()
-    call_command("atp", "downstreams", "--json", stdout=out)
-    [found] = json.loads(out.getvalue())["downstreams"]
+    [found] = json.loads(shell("downstreams", "--json"))["downstreams"]
     assert (found["state"], found["per_second"], found["ceiling"]) == ("throttled", 5, 5)
     with pytest.raises(CommandError, match="--ceiling"):
-        call_command("atp", "downstream", "bound", "relay")
+        shell("downstream", "bound", "relay")
     answer = Api(root).get("downstreams/relay")
     assert "downstream.call" in answer.json()["types"]
     assert set(answer.json()["actions"]) == {"bound", "reset", "trip"}

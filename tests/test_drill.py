@@ -1,16 +1,12 @@
 """The incident drill as a program: ``python -m tests.drill --json``."""
 
-import http.cookiejar
 import json
 import os
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from typing import IO, Any
 
 import pytest
+import requests
 
 from . import environment
 
@@ -20,7 +16,7 @@ OF_RUN = ("DATABASE_URL", "ATP_TEST_DIR")
 
 
 @pytest.fixture
-def drill() -> Iterator[subprocess.Popen[str]]:
+def drill():
     """A drill with one incident."""
     own = {name: value for name, value in os.environ.items() if name not in OF_RUN}
     with subprocess.Popen(
@@ -36,30 +32,24 @@ def drill() -> Iterator[subprocess.Popen[str]]:
         process.terminate()
 
 
-def next_line(output: IO[str] | None) -> dict[str, Any]:
+def next_line(output):
     """Return the next JSON line of a drill; it fails if the drill has ended."""
-    assert output is not None
     line = output.readline()
     assert line, "the drill has ended"
     return json.loads(line)
 
 
 @pytest.mark.long
-def test_drill_begins_an_incident_that_the_pages_show(drill: subprocess.Popen[str]) -> None:
+def test_drill_begins_an_incident_that_the_pages_show(drill):
     """A forgotten hold: the overview says who holds what, and why."""
-    assert drill.stdin is not None
     begun = next_line(drill.stdout)
     assert next_line(drill.stdout)["incident"] == 9
-    jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-    opener = urllib.request.build_opener(jar)
-    login = opener.open(f"{begun['address']}").url
-    [token] = [cookie.value for cookie in jar.cookiejar if cookie.name == "csrftoken"]
-    form = {"username": begun["user"], "password": begun["password"]}
-    data = urllib.parse.urlencode(form | {"csrfmiddlewaretoken": token}).encode()
-    with opener.open(login, data) as answer:
-        assert answer.status == 200
-        page = answer.read().decode()
-    assert "until the new mail server runs" in page
+    with requests.Session() as session:
+        login = session.get(begun["address"]).url
+        form = {"username": begun["user"], "password": begun["password"]}
+        page = session.post(login, form | {"csrfmiddlewaretoken": session.cookies["csrftoken"]})
+    assert page.status_code == 200
+    assert "until the new mail server runs" in page.text
     drill.stdin.write("next\n")
     drill.stdin.flush()
     assert next_line(drill.stdout)["mended"] is False

@@ -1,6 +1,5 @@
 """Tests of enqueueing: options, batches, and the caller's transaction."""
 
-import threading
 from datetime import timedelta
 from functools import partial
 
@@ -13,28 +12,21 @@ from atp.models import Inputs, Instance, Task
 from atp.store import get_store
 
 from .app.tasks import add, echo, keyword
-from .helpers import DEADLINE, Thread
 
 pytestmark = pytest.mark.django_db
 
 
 def test_enqueue_options_are_stored_on_the_instance():
-    later, late = (get_store().now() + timedelta(hours=hours) for hours in (1, 2))
-    options = {
-        "priority": -3,
-        "collection": "esa",
-        "run_after": timedelta(hours=1),
-        "start_before": late,
-        "identifier": "S2A-42",
-        "created_by": "ann",
-    }
     before = get_store().now()
-    one = Instance.objects.get(pk=add.using(**options).enqueue(1).pk)
-    assert (one.priority, one.collection, one.identifier) == (-3, "esa", "S2A-42")
-    assert (one.start_before, one.created_by) == (late, "ann")
+    later = before + timedelta(hours=1)
+    facts = {"priority": -3, "collection": "esa", "identifier": "S2A-42", "created_by": "ann"}
+    one = add.using(**facts, run_after=timedelta(hours=1)).enqueue(1)
+    assert Instance.objects.filter(pk=one.pk, **facts).exists()
     due = Task.objects.get(pk=one.pk).due_at
     assert timedelta(hours=1) <= due - before < timedelta(hours=1, minutes=1)
-    assert echo.using(run_after=later).enqueue().task.due_at == later
+    late = later + timedelta(hours=1)
+    one = echo.using(run_after=later, start_before=late).enqueue()
+    assert (one.task.due_at, one.start_before) == (later, late)
     one = echo.using(run_after=60, start_before=90.5).enqueue()
     assert timedelta(seconds=60) <= one.task.due_at - before < timedelta(seconds=70)
     assert timedelta(seconds=90) <= one.start_before - before < timedelta(seconds=101)
@@ -54,23 +46,6 @@ def test_enqueue_many_keeps_the_order():
 @pytest.mark.django_db(transaction=True)
 class TestTransactions:
     """G7: an enqueue is part of the caller's transaction."""
-
-    def test_enqueued_instance_is_visible_only_after_the_commit(self, world, host):
-        enqueued, commit = threading.Event(), threading.Event()
-
-        def application():
-            with transaction.atomic():
-                one = echo.enqueue()
-                enqueued.set()
-                commit.wait(DEADLINE)
-            return one
-
-        writer = Thread(application)
-        assert enqueued.wait(DEADLINE)
-        assert not Task.objects.exists()
-        commit.set()
-        one = writer.result()
-        assert [claimed.instance for claimed in host.claim()] == [one.pk]
 
     def test_enqueue_commits_or_rolls_back_with_the_callers_own_rows(self, django_user_model, host):
         for rolled_back in (True, False):
@@ -100,15 +75,11 @@ def call(task_type, *args, **kwargs):
 
 
 def test_calls_of_several_types_with_their_own_options_are_enqueued_together():
-    calls = [
-        call(echo.using(identifier="a"), x=1),
-        call(add.using(priority=7), 1, 2),
-        call(echo.using(collection="books"), x=2),
-    ]
-    one, two, three = queue.enqueue_calls(calls)
+    first, second = call(echo.using(identifier="a"), x=1), call(add.using(priority=7), 1, 2)
+    made = queue.enqueue_calls([first, second, call(echo.using(collection="books"), x=2)])
+    one, two, three = made
     assert Inputs.objects.get(instance=two).value == {"first": 1, "second": 2}
-    types = [each.type.identifier for each in (one, two, three)]
-    assert types == ["tests.echo", "tests.add", "tests.echo"]
+    assert [each.type.identifier for each in made] == ["tests.echo", "tests.add", "tests.echo"]
     assert (one.identifier, two.priority, three.collection) == ("a", 7, "books")
     assert one.pk < three.pk
 

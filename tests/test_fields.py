@@ -23,7 +23,7 @@ GAP = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 
 @contextmanager
 def zone_of_connection(name):
-    """Give the connection its own TIME_ZONE, as the setting DATABASES can."""
+    """Give the connection its own TIME_ZONE, as the setting DATABASES can; none for None."""
     wrapper = connections["default"]
 
     def forget():
@@ -52,12 +52,8 @@ def zone_of_connection(name):
 def project(request, db):
     """Run the test with each of four combinations of time settings."""
     use_tz, zone, of_connection = request.param
-    with override_settings(USE_TZ=use_tz, TIME_ZONE=zone):
-        if of_connection:
-            with zone_of_connection(of_connection):
-                yield
-        else:
-            yield
+    with override_settings(USE_TZ=use_tz, TIME_ZONE=zone), zone_of_connection(of_connection):
+        yield
 
 
 def write(*times):
@@ -145,14 +141,8 @@ def domains():
         return [name for (name,) in cursor.fetchall()]
 
 
-def remove(model):
-    """Remove the constraint of the model, as a migration does."""
-    [old], model._meta.constraints = model._meta.constraints, []
-    with connection.schema_editor() as editor:
-        editor.remove_constraint(model, old)
-
-
 def add(model, new):
+    """Add a constraint to the model, as a migration does."""
     model._meta.constraints = [new]
     with connection.schema_editor() as editor:
         editor.add_constraint(model, new)
@@ -168,7 +158,9 @@ def test_domain_constraint_is_created_removed_and_added_again(model):
     refuses(model, number=6, word="a")
     refuses(model, number=5, word="b")
     model.objects.create(number=5, word="50%")
-    remove(model)
+    [old], model._meta.constraints = model._meta.constraints, []
+    with connection.schema_editor() as editor:
+        editor.remove_constraint(model, old)
     assert not domains()
     made = model.objects.create(number=9, word="a")
     with pytest.raises(IntegrityError, match=NAME):

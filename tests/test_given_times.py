@@ -1,11 +1,9 @@
 """Tests that each time argument can be naive only if USE_TZ is off."""
 
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import transaction
 from django.utils import timezone
 
 from atp import Throttled, queue
@@ -16,6 +14,7 @@ from atp.store import get_store
 from .app.tasks import echo
 from .app.tasks_downstream import call
 from .populated import populate
+from .test_commands_atp import undone
 
 HOUR = timedelta(hours=1)
 
@@ -75,14 +74,6 @@ def given(name):
 
 def is_same(found, time):
     return abs(found - time) < timedelta(seconds=10)
-
-
-@contextmanager
-def undone():
-    """Roll back all that the block writes."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 @pytest.mark.usefixtures("made")

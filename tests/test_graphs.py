@@ -7,18 +7,8 @@ from django.db import connection, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from atp import Graph, options, queue, result
-from atp.exceptions import (
-    IllegalTransition,
-    InvalidGraph,
-    InvalidInputs,
-    InvalidOption,
-    NoResult,
-    NotSerializable,
-    UnknownGraph,
-    WaitInTransaction,
-    WaitTimeout,
-)
+from atp import Graph, exceptions, options, queue, result
+from atp.exceptions import IllegalTransition, InvalidGraph, InvalidInputs, InvalidOption, NoResult
 from atp.graphs import plan, reports
 from atp.graphs.models import NodeResult
 from atp.graphs.placeholders import comparable_inputs
@@ -33,6 +23,13 @@ from .app.tasks_graphs import by_position, fetch, merge, more, named, noop, repo
 from .app.tasks_saga import book, pay, rent, return_car, unbook
 
 pytestmark = pytest.mark.django_db
+TILES = ["shade-1", "shade-2", "shade-3"]
+# How many nodes each node of terrain() waits for.
+WAITS = {"fetch": 0, **dict.fromkeys(TILES, 1), "merge": 3, "report": 1}
+
+
+def waits():
+    return dict(Task.objects.values_list("instance__node__name", "waits"))
 
 
 def edges():
@@ -54,21 +51,19 @@ def test_submitted_graph_is_stored_with_nodes_edges_and_inputs():
     g = terrain()
     row = GraphRow.objects.get()
     assert (row.uuid, row.name, row.created_by) == (g.uuid, "mosaic", "ann")
-    tiles = [f"shade-{n}" for n in (1, 2, 3)]
     assert edges() == {
-        *(("fetch", tile, "finished") for tile in tiles),
-        *((tile, "merge", "finished") for tile in tiles),
+        *(("fetch", tile, "finished") for tile in TILES),
+        *((tile, "merge", "finished") for tile in TILES),
         ("merge", "report", "ended"),
     }
-    waits = dict(Task.objects.values_list("instance__node__name", "waits"))
-    assert waits == {"fetch": 0, **dict.fromkeys(tiles, 1), "merge": 3, "report": 1}
+    assert waits() == WAITS
     assert set(Instance.objects.values_list("created_by", flat=True)) == {"ann"}
     # The inputs refer to results by the names of nodes.
     inputs = {row.instance.node.name: row.value for row in Inputs.objects.all()}
     shade = {"path": result("fetch")["tiles"][1]}
     assert comparable_inputs(inputs["shade-2"]) == comparable_inputs(shade)
     assert list(inputs["merge"]) == ["parts"]
-    parts = [result(tile) for tile in tiles]
+    parts = [result(tile) for tile in TILES]
     assert comparable_inputs(list(inputs["merge"]["parts"])) == comparable_inputs(parts)
 
 
@@ -136,35 +131,25 @@ class TestRefused:
             assert told.value.parameter == parameter
 
     def test_cycle_is_refused_and_its_nodes_are_named(self):
-        def write(g):
-            g.add(noop, name="a", after="c")
-            g.add(noop, name="b", after="a")
-            g.add(noop, name="c", after="b")
-
-        self.refused(write, "cycle: '.' → '.' → '.' → '.'", "after")
-        self.refused(lambda g: g.add(noop, name="a", after="a"), "cycle: 'a' → 'a'", "after")
+        for pairs, words in (("ac ba cb", "'.' → '.' → '.' → '.'"), ("aa", "'a' → 'a'")):
+            self.refused(
+                lambda g, pairs=pairs: [g.add(noop, name=a, after=b) for a, b in pairs.split()],
+                f"cycle: {words}",
+                "after",
+            )
 
     def test_invalid_nodes_are_refused_with_a_reason(self):
         """The error suggests a known name if a name might be misspelt."""
-
-        def twice(g):
-            g.add(noop, name="a")
-            g.add(noop, name="a")
-
-        def not_upstream(g):
-            g.add(shade, path=result(g.add(fetch, url="u")))
-
-        def misspelt(g):
-            g.add(noop)
-            g.add(noop, name="last", after="nop")
-
         other = Graph().add(noop)
         node = noop.using(identifier="a", existing="return")
+        fetched = "result of 'fetch', but does not wait for it"
         hinted = r"There is no node 'nop'\. Did you mean 'noop'"
         refused = self.refused
-        refused(twice, "Two nodes are called 'a'", "name")
-        refused(not_upstream, "result of 'fetch', but does not wait for it", "after")
-        refused(misspelt, hinted)
+        refused(
+            lambda g: (g.add(noop, name="a"), g.add(noop, name="a")), "Two nodes .* 'a'", "name"
+        )
+        refused(lambda g: g.add(shade, path=result(g.add(fetch, url="u"))), fetched, "after")
+        refused(lambda g: (g.add(noop), g.add(noop, name="last", after="nop")), hinted)
         refused(lambda g: g.add(shade, path=result("nobody")), r"there is no such node\.$", "after")
         refused(lambda g: g.add(noop, after="xyz"), r"There is no node 'xyz'\.$", "after")
         refused(lambda g: g.add(noop, after=[3]), "3 is neither a node", "after")
@@ -179,7 +164,7 @@ class TestRefused:
         refused(lambda g: g.add(noop, name="a\nb"), "name", error=InvalidOption)
         with pytest.raises(InvalidGraph, match=r"there is no such node\. Did you mean 'echo'"):
             echo.then(echo, value=result("ecko")).enqueue()
-        with pytest.raises(NotSerializable, match="nodes of the same graph"):
+        with pytest.raises(exceptions.NotSerializable, match="nodes of the same graph"):
             shade.enqueue(path=result("fetch"))
         for nothing in (None, 5, ("a", "b")):
             with pytest.raises(InvalidGraph, match="is neither a node of a graph nor a name"):
@@ -206,14 +191,10 @@ class TestRefused:
 
     def test_graph_with_too_many_nodes_or_edges_is_refused(self, monkeypatch):
         monkeypatch.setattr(plan, "MOST_EDGES", 2)
-
-        def into(g):
-            g.add(noop, name="last", after=g.map(noop, [{}] * 3))
-
-        def out_of(g):
-            g.map(noop, [{}] * 3, after=g.add(noop, name="one"))
-
-        for write in (into, out_of):
+        for write in (
+            lambda g: g.add(noop, name="last", after=g.map(noop, [{}] * 3)),
+            lambda g: g.map(noop, [{}] * 3, after=g.add(noop, name="one")),
+        ):
             self.refused(write, "Put a layer of nodes between", "after")
         monkeypatch.setattr(plan, "MOST_NODES", 2)
         self.refused(lambda g: g.map(noop, [{}] * 3), "3 nodes; at most 2")
@@ -298,16 +279,14 @@ class TestWhole:
         with pytest.raises(IllegalTransition, match="no live node"):
             g.cancel()
         assert g.redrive(by="bob") == 6
-        waits = dict(Task.objects.values_list("instance__node__name", "waits"))
-        tiles = [f"shade-{n}" for n in (1, 2, 3)]
-        assert waits == {"fetch": 0, **dict.fromkeys(tiles, 1), "merge": 3, "report": 1}
+        assert waits() == WAITS
         assert GraphRow.objects.get().request == ""
         with pytest.raises(IllegalTransition, match="none of its nodes is FAILED"):
             g.redrive()
         log = LogRecord.objects.filter(kind__in=[Event.FAIL, Event.REDRIVE])
         assert sorted(log.values_list("instance__node__name", "kind", "who")) == sorted(
             (name, *done)
-            for name in waits
+            for name in WAITS
             for done in [(Event.FAIL, "ann"), (Event.REDRIVE, "bob")]
         )
 
@@ -315,7 +294,7 @@ class TestWhole:
         """G13: the graph has neither live nor FAILED nodes, with and without an earlier cancel."""
         for verb in (queue.get_graph, queue.cancel_graph, queue.redrive_graph):
             for uuid in ("nonsense", "00000000-0000-7000-8000-000000000000", None):
-                with pytest.raises(UnknownGraph, match=str(uuid)):
+                with pytest.raises(exceptions.UnknownGraph, match=str(uuid)):
                     verb(uuid)
         with Graph("empty") as g:
             pass
@@ -341,7 +320,6 @@ class TestWhole:
 
 def test_finished_graph_returns_its_results(atp, django_assert_num_queries):
     g = terrain()
-    tiles = [f"shade-{n}" for n in (1, 2, 3)]
     assert (g.state, g.counts, g.results()) == ("waiting", {"ACCEPTED": 6}, {})
     with pytest.raises(NoResult):
         g.result("fetch")
@@ -350,7 +328,7 @@ def test_finished_graph_returns_its_results(atp, django_assert_num_queries):
     for each in (g, row):
         assert (each.state, each.counts) == ("finished", {"FINISHED": 6})
         assert each.result("merge") == [f"shaded s3://scene/{n} by 1" for n in range(3)]
-        assert each.results().keys() == {"fetch", *tiles, "merge", "report"}
+        assert each.results().keys() == WAITS.keys()
     with django_assert_num_queries(2):
         assert g.state
     for ask in (lambda: g.counts, g.results, lambda: g.result("merge")):
@@ -454,9 +432,9 @@ def test_undo_is_shown_after_the_node_that_it_undoes():
 def test_wait_for_a_failed_graph_also_waits_for_its_undo():
     """It raises in a transaction and after its timeout."""
     g = failed()
-    with transaction.atomic(), pytest.raises(WaitInTransaction):
+    with transaction.atomic(), pytest.raises(exceptions.WaitInTransaction):
         g.wait()
-    with pytest.raises(WaitTimeout, match=r"trip.* s\. No daemon is alive\."):
+    with pytest.raises(exceptions.WaitTimeout, match=r"trip.* s\. No daemon is alive\."):
         g.wait(timeout=0.1)
     get_store().graph_ends.end()
     ended(State.FINISHED, "undo-flight", "undo-rent")

@@ -6,10 +6,9 @@ import pytest
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from atp import queue
+from atp import models, queue
 from atp.exceptions import InvalidOption
 from atp.models import (
-    BUCKETS,
     Daemon,
     Downstream,
     Instance,
@@ -17,9 +16,6 @@ from atp.models import (
     LogRecord,
     Schedule,
     Slot,
-    Span,
-    Statistic,
-    bucket_of,
 )
 from atp.reports import health, overview
 from atp.schedules.models import Outcome
@@ -43,7 +39,7 @@ def test_health_is_ok_without_a_daemon_while_nothing_is_due(world):
     assert health.health().problems == ("Work is due, and no daemon is alive.",)
 
 
-def test_health_reports_due_work_that_no_daemon_serves(world):
+def test_health_reports_since_when_how_much_due_work_no_daemon_serves(world):
     first = echo.using(collection="a").enqueue()
     world.host("tests.add")
     add.enqueue(1)
@@ -55,20 +51,14 @@ def test_health_reports_due_work_that_no_daemon_serves(world):
         queue.hold(*place)
         assert health.health().status == "ok"
         queue.open_gate(*place)
-    assert health.health().status == "failing"
-
-
-def test_health_reports_a_failing_downstream_while_work_waits_for_it(world):
-    world.host("downstream.call")
-    queue.register(tasks_downstream.call, by="tests")
-    downstream = Downstream.objects.filter(name="relay")
-    downstream.update(state="open")
-    assert health.health().problems == ()
-    tasks_downstream.call.enqueue(path="", answers="")
-    assert health.health().problems[0].startswith("Downstream 'relay' has failed for ")
-    assert health.health("tests.echo").problems == ()
-    downstream.update(state="throttled")
-    assert health.health().problems == ()
+    echo.using(priority=5).enqueue()
+    [problem] = health.problems_now(overview.overview(history=False), overview.daemons())
+    assert (problem.severity, problem.types) == ("failing", ("tests.echo",))
+    assert (problem.since, problem.due) == (first.task.due_at, 2)
+    assert problem.helps.command == "manage.py atp gate hold --type tests.echo"
+    Daemon.objects.update(release="2.0")
+    [sentence] = health.health().problems
+    assert sentence.endswith("is due, and no daemon serves it; the daemons run release 2.0.")
 
 
 def overdue():
@@ -93,8 +83,12 @@ def warnings():
     return health.warnings(overview.daemons(), overview.now())
 
 
-def test_warning_about_a_lost_daemon_ends_with_a_new_daemon_on_its_host(world, host):
+def test_warning_about_a_late_or_lost_daemon_ends_with_a_new_daemon_on_its_host(world, host):
     other = world.host("tests.echo", name="other")
+    seen = world.store.now() - timedelta(seconds=60)
+    Daemon.objects.filter(uuid=host.uuid).update(seen=seen)
+    [problem] = warnings()
+    assert (problem.code, problem.since) == ("daemon-late", seen)
     host.lose_lease()
     [problem] = warnings()
     assert (problem.severity, problem.name) == ("warning", str(host.uuid))
@@ -113,13 +107,6 @@ def test_warning_about_a_lost_daemon_ends_with_a_new_daemon_on_its_host(world, h
     assert problem.without_daemon().sentence.startswith("A daemon was lost ")
 
 
-def test_warning_about_a_late_daemon(world, host):
-    seen = world.store.now() - timedelta(seconds=60)
-    Daemon.objects.filter(uuid=host.uuid).update(seen=seen)
-    [problem] = warnings()
-    assert (problem.code, problem.since) == ("daemon-late", seen)
-
-
 def test_warning_about_missed_slots_of_a_day(world):
     now = world.store.now()
     rows = [
@@ -134,10 +121,13 @@ def test_warning_about_missed_slots_of_a_day(world):
 
 def count(minutes_ago, type="tests.echo", **counts):
     start = (overview.now() - timedelta(minutes=minutes_ago)).replace(second=0, microsecond=0)
-    Statistic.objects.create(span=Span.MINUTE, start=start, type=type, **counts)
+    models.Statistic.objects.create(span=models.Span.MINUTE, start=start, type=type, **counts)
 
 
 def test_warning_about_a_type_that_fails_more_often_than_on_the_rest_of_the_day(world):
+    # One that only runs more often: as many of a hundred attempts fail as on the rest of the day.
+    count(60, type=ONE, started=200, failed_error=2)
+    count(1, type=ONE, started=1000, failed_error=10)
     for hour in range(1, 24):
         count(60 * hour, failed_error=20)
     count(1, failed_error=4)
@@ -147,8 +137,10 @@ def test_warning_about_a_type_that_fails_more_often_than_on_the_rest_of_the_day(
     assert problem.sentence == (
         "8 attempts of tests.echo failed within 5 min; the average of the day is 1.6."
     )
-    assert (problem.kind, problem.name) == ("errors", "tests.echo")
+    assert (problem.code, problem.kind, problem.name) == ("failures", "errors", "tests.echo")
     assert problem.helps.label == "Hold the Type"
+    count(1, type=ONE, started=10, failed_error=40)
+    assert {each.name for each in warnings()} == {"tests.echo", ONE}
 
 
 def test_warning_about_failures_tells_since_when_and_ends_soon_after_them(world):
@@ -162,32 +154,7 @@ def test_warning_about_failures_tells_since_when_and_ends_soon_after_them(world)
     assert timedelta() <= begin - problem.since < timedelta(minutes=2)
 
 
-@pytest.mark.parametrize("lane", [None, "acme"])
-def test_warning_about_failures_ends_when_they_are_held(world, lane):
-    host = world.host(ONE)
-    world.enqueue(type=ONE, collection="acme")
-    [claimed] = host.claim()
-    host.move(claimed, Event.START)
-    host.move(claimed, Event.EXPIRE, message="its worker was killed by SIGSEGV")
-    count(1, lost=6, type=ONE)
-    queue.hold(ONE, "other")
-    assert [each.helps.label for each in warnings()] == ["Hold this lane"]
-    queue.hold(ONE, lane)
-    assert warnings() == ()
-    count(-1, lost=1, type=ONE)
-    assert [each.helps for each in warnings()] == [None]
-
-
-def test_no_warning_about_a_type_that_only_runs_more_often(world):
-    """As many of a hundred attempts fail as on the rest of the day."""
-    count(60, started=200, failed_error=2)
-    count(1, started=1000, failed_error=10)
-    assert warnings() == ()
-    count(1, started=10, failed_error=40)
-    assert [each.code for each in warnings()] == ["failures"]
-
-
-def test_warning_about_lost_attempts_tells_why_and_which(world):
+def test_warning_about_lost_attempts_tells_why_and_which_and_ends_when_they_are_held(world):
     """An error of another time is not taken for the cause."""
     host = world.host(ONE)
     world.enqueue(type=ONE, collection="acme")
@@ -203,8 +170,17 @@ def test_warning_about_lost_attempts_tells_why_and_which(world):
     assert problem.error == "its worker was killed by SIGSEGV"
     assert (problem.code, problem.name, problem.collection) == ("lost", ONE, "acme")
     assert problem.helps.label == "Hold this lane"
+    queue.hold(ONE, "other")
+    assert warnings() == (problem,)
+    for lane in (None, "acme"):
+        queue.hold(ONE, lane)
+        assert warnings() == ()
+        queue.open_gate(ONE, lane)
     world.store.control.cancel([claimed.instance])
     assert warnings() == (problem,)
+    queue.hold(ONE)
+    count(-1, lost=1, type=ONE)
+    assert [each.helps for each in warnings()] == [None]
 
 
 def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(world, host):
@@ -212,11 +188,11 @@ def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(wor
     uuid = str(echo.using(collection="acme").enqueue().uuid)
     worker = {"worker": 1, "pid": 2, "type": "tests.echo", "instance": uuid}
     Daemon.objects.update(workers=[worker | {"since": long_ago.isoformat()}])
-    run = [0] * BUCKETS
-    run[bucket_of(15_000_000)] = 29
+    run, bucket = [0] * models.BUCKETS, models.bucket_of(15_000_000)
+    run[bucket] = 29
     count(100, run=run)
     assert warnings() == ()
-    run[bucket_of(15_000_000)] = 1
+    run[bucket] = 1
     count(99, run=run)
     [problem] = warnings()
     assert (problem.code, problem.since, problem.name) == ("slow", long_ago, uuid)
@@ -225,11 +201,17 @@ def test_warning_about_an_attempt_that_runs_beyond_twice_the_p99_of_its_type(wor
     assert warnings() == ()
 
 
-def test_problem_of_a_downstream_tells_the_error_of_the_calls(world):
+def test_health_reports_a_failing_downstream_while_work_waits_for_it(world):
+    """A warning about a throttled one tells the error of the calls."""
     host = world.host("downstream.call")
     queue.register(tasks_downstream.call, by="tests")
+    downstream = Downstream.objects.filter(name="relay")
+    downstream.update(state="open")
+    assert health.health().problems == ()
     tasks_downstream.call.enqueue(path="", answers="")
-    Downstream.objects.filter(name="relay").update(state="throttled", per_second=2.5)
+    assert health.health().problems[0].startswith("Downstream 'relay' has failed for ")
+    assert health.health("tests.echo").problems == ()
+    downstream.update(state="throttled", per_second=2.5)
     assert health.health().problems == ()
     [claimed] = host.claim()
     host.move(claimed, Event.START)
@@ -281,20 +263,6 @@ def test_warning_about_a_backlog_names_the_lane_with_most_of_it(world, monkeypat
     assert problem.sentence.startswith("5 Tasks of tests.echo are due, which take ")
     assert problem.sentence.endswith("4 of them are in collection “acme”.")
     assert (problem.collection, problem.due) == ("acme", 4)
-
-
-def test_problem_of_an_unserved_type_tells_since_when_how_much_is_due(world):
-    world.host("tests.add")
-    first = echo.using(collection="a").enqueue()
-    echo.using(priority=5).enqueue()
-    [problem] = health.problems_now(overview.overview(history=False), overview.daemons())
-    assert (problem.severity, problem.types) == ("failing", ("tests.echo",))
-    assert (problem.since, problem.due) == (first.task.due_at, 2)
-    assert problem.sentence.endswith("no daemon serves it.")
-    assert problem.helps.command == "manage.py atp gate hold --type tests.echo"
-    Daemon.objects.update(release="2.0")
-    [sentence] = health.health().problems
-    assert sentence.endswith("is due, and no daemon serves it; the daemons run release 2.0.")
 
 
 def test_health_ignores_daemons_that_are_quiet_or_stopping(world, host):

@@ -1,10 +1,7 @@
 """Tests of hooks: their declaration, what is refused (G13), and how they are shown."""
 
-from io import StringIO
-
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 
 from atp import Graph, on_failed, on_finished, queue, task_type
 from atp.checks import check_hooks
@@ -17,6 +14,7 @@ from atp.signals import enqueued
 from .api.client import Api
 from .app.tasks import echo
 from .app.tasks_hooks import hooked
+from .helpers import shell
 from .store.hooks import check
 
 
@@ -56,16 +54,7 @@ def names(task_type):
 
 
 class TestDeclaring:
-    def test_type_declares_its_hooks(self, alert):
-        index = hook("hooked.index")
-        made = declare("dem.one", on_failed=alert, on_finished=[index, alert])
-        assert names(made) == [
-            ("on_finished", "hooked.index"),
-            ("on_finished", "hooked.alert"),
-            ("on_failed", "hooked.alert"),
-        ]
-
-    def test_pattern_declares_a_hook_for_matching_types(self, alert):
+    def test_type_declares_its_hooks_and_a_pattern_those_of_matching_types(self, alert):
         """A pattern also matches Types declared earlier. A hook that is named twice counts once.
 
         It matches no hook, and Types of ATP only by their exact names. Otherwise a hook that
@@ -73,6 +62,9 @@ class TestDeclaring:
         """
         before, index = declare("dem.zero"), hook("hooked.index")
         assert names(before) == []
+        both = declare("of.both", on_failed=alert, on_finished=[index, alert])
+        of_finished = [("on_finished", "hooked.index"), ("on_finished", "hooked.alert")]
+        assert names(both) == [*of_finished, ("on_failed", "hooked.alert")]
         on_failed("dem.*", "*.one", "tiles.?")(alert)
         of_alert = [("on_failed", "hooked.alert")]
         assert names(before) == names(declare("tiles.a")) == of_alert
@@ -207,11 +199,6 @@ def test_enqueued_signal_is_sent_for_each_new_instance_despite_receiver_errors()
 @pytest.mark.slow
 @pytest.mark.django_db
 def test_each_user_interface_shows_hooks(client):
-    def shell(*arguments):
-        out = StringIO()
-        call_command("atp", *arguments, stdout=out)
-        return out.getvalue()
-
     def page(address):
         return client.get(f"/atp/{address}/").content.decode()
 

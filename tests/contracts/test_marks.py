@@ -3,7 +3,6 @@
 A literal member of an Enum is passed as its value. These rules hold wherever the class is used.
 """
 
-import enum
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -16,6 +15,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypedDict
 
 from atp import contracts
+
+from .tasks import Colour
 
 KEY = UUID("9f1d1c0e-7b0a-4c5e-8f5e-0d6c9b0f7a11")
 DAY = date(2030, 1, 31)
@@ -43,22 +44,9 @@ Day = TypeAliasType("Day", date)
 OptionalDay = TypeAliasType("OptionalDay", date | None)
 
 
-class Entries(RootModel[list[Entry]]):
-    pass
-
-
-class OneLine(RootModel[Line]):
-    pass
-
-
 class Keyed(BaseModel):
     key: UUID4 | None = None
     data: Base64Bytes | None = None
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
 
 
 @dataclass
@@ -163,7 +151,8 @@ def test_a_class_accepts_text_inside_a_model_but_not_outside_it(check):
 
 def test_a_root_model_is_treated_as_a_model(check):
     line = {"sku": "a", "day": TEXT}
-    annotations = {"all_of_them": Entries, "one": OneLine, "line": Line, "entry": Entry}
+    entries, one_line = RootModel[list[Entry]], RootModel[Line]
+    annotations = {"all_of_them": entries, "one": one_line, "line": Line, "entry": Entry}
     inputs = {"all_of_them": [line], "one": line, "line": line, "entry": line}
     assert check(annotations, inputs) == ["line.day", "entry.day"]
     # Also inside of a dictionary that is none.

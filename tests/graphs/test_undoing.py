@@ -16,23 +16,15 @@ def before(pairs):
     return found
 
 
-def wanted(undone, edges):
-    return {(b, a) for a, b in before(edges) if a in undone and b in undone}
-
-
-def drawn(seed):
-    source = random.Random(seed)
-    nodes = range(source.randint(1, 12))
-    edges = [(a, b) for b in nodes for a in range(b) if source.random() < 0.25]
-    return {node for node in nodes if source.random() < 0.6}, edges
-
-
 def test_nodes_are_undone_after_all_their_descendants(monkeypatch):
     """The order becomes a chain when there would be too many edges."""
     assert undo_order((), [(1, 2)]) == undo_order({1}, [(1, 2)]) == []
     for seed in range(40):
-        undone, edges = drawn(seed)
-        expected = wanted(undone, edges)
+        source = random.Random(seed)
+        nodes = range(source.randint(1, 12))
+        edges = [(a, b) for b in nodes for a in range(b) if source.random() < 0.25]
+        undone = {node for node in nodes if source.random() < 0.6}
+        expected = {(b, a) for a, b in before(edges) if a in undone and b in undone}
         assert before(undo_order(undone, edges)) == expected, seed
         with monkeypatch.context() as context:
             context.setattr(plan, "MOST_EDGES", 0)

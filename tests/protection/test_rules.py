@@ -34,19 +34,14 @@ class TestRate:
         found = protection.apply_report(found, report(ok=10, age=1.1), NOW + 0.1)
         assert found.per_second > 12
 
-    def test_refusals_seen_by_many_daemons_lower_the_rate_only_once(self):
-        found = was = throttled(20.0, last_max=20.0)
+    def test_refusals_seen_by_many_daemons_lower_the_rate_once_until_the_fence(self):
+        found = was = throttled(20.0, last_max=30.0)
+        assert protection.apply_report(was, report(ok=20, refused=1), NOW).last_max == 20.0
         for number in range(6):
             found = protection.apply_report(found, report(ok=2, refused=1), NOW + number / 10)
-        assert found.per_second == protection.BACK * min(was.per_second, 2)
-
-    def test_another_refusal_after_the_fence_lowers_the_rate_again(self):
-        found = protection.apply_report(
-            throttled(20.0, last_max=30.0), report(ok=20, refused=1), NOW
-        )
-        again = protection.apply_report(found, report(ok=5, refused=1), NOW + protection.FENCE)
+        assert found.per_second == protection.BACK * 2
+        again = protection.apply_report(found, report(ok=1, refused=1), NOW + protection.FENCE)
         assert again.per_second < found.per_second
-        assert found.last_max == 20.0
         was = throttled(10.0, floor=8.0)
         assert protection.apply_report(was, report(refused=1), NOW).per_second == 8.0
 
@@ -62,7 +57,7 @@ class TestRate:
         was = throttled(10.0, last_max=20.0, window=Window(since=NOW - 1, used=7))
         assert protection.apply_report(was, report(ok=7), NOW).per_second == 10.0
 
-    def test_an_unused_rate_is_dropped_after_a_while(self):
+        # After a while, an unused rate is dropped.
         idle = {"adjusted_at": NOW - 601, "window": Window(since=NOW - 1, used=1)}
         was = throttled(10.0, **idle | {"decreased_at": NOW - 601})
         assert protection.apply_report(was, report(ok=1), NOW).state is State.CLOSED
@@ -107,8 +102,7 @@ class TestBreaker:
         # It begins a new window, and ignores earlier calls.
         assert (found.window.total, found.window.row) == (0, 0)
         assert protection.apply_report(found, report(ok=5, failed=15), NOW) == found
-
-    def test_a_success_resets_the_count_of_consecutive_failures(self):
+        # A success resets the count.
         found = protection.apply_report(FINE, report(failed=9), NOW)
         found = protection.apply_report(found, report(ok=20, failed=1), NOW)
         assert found.state is State.CLOSED

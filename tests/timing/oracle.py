@@ -41,8 +41,7 @@ class Watched:
     @cached_property
     def minutes(self):
         """Triples of the UTC time, the shown time, and the times that were reached or skipped."""
-        zone, found = ZoneInfo(self.zone), []
-        time = self.since
+        zone, time, found = ZoneInfo(self.zone), self.since, []
         latest = time.astimezone(zone).replace(tzinfo=None) - MINUTE
         while time < self.until:
             shown = time.astimezone(zone).replace(tzinfo=None)
@@ -74,15 +73,9 @@ class Pattern:
         self.months = members(fields[3], 1, 12)
         self.weekdays = {day % 7 for day in members(fields[4], 0, 7)}
         self.needs_both = fields[2][0] == "*" or fields[4][0] == "*"
-        self.dates = {}
 
     def __call__(self, time):
-        if time.minute not in self.minutes or time.hour not in self.hours:
-            return False
-        date = time.date()
-        if date not in self.dates:
-            self.dates[date] = self.is_on(date)
-        return self.dates[date]
+        return time.minute in self.minutes and time.hour in self.hours and self.is_on(time.date())
 
     def is_on(self, date):
         tomorrow = date + timedelta(days=1)

@@ -55,13 +55,15 @@ def serving(talk):
             thread.join()
 
 
-def answering(*parts):
-    """Return a function that reads a request and sends these parts."""
+def answering(*parts, then=None):
+    """Return a function that reads a request and sends these parts, and one more endlessly."""
 
     def talk(connection):
         read_request(connection)
         for part in parts:
             connection.sendall(part)
+        if then:
+            endlessly(then)(connection)
 
     return talk
 
@@ -76,13 +78,13 @@ def read_request(connection):
     return read
 
 
-def endlessly(part, pause=0.005):
+def endlessly(part):
     """Return a function that sends a part repeatedly until the client closes the connection."""
 
     def talk(connection):
         while True:
             connection.sendall(part)
-            time.sleep(pause)  # the target takes its time
+            time.sleep(0.005)  # the target takes its time
 
     return talk
 
@@ -109,13 +111,8 @@ def test_success_responses_are_accepted_and_their_bodies_are_not_read():
     ):
         with serving(answering(*parts)) as port:
             assert send(port) == status
-
-    def talk(connection):
-        read_request(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        endlessly(b"1\r\nx\r\n")(connection)
-
-    with serving(talk) as port:
+    begin = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(answering(begin, then=b"1\r\nx\r\n")) as port:
         assert send(port) == 200
 
 
@@ -152,14 +149,8 @@ def test_an_error_describes_each_response_that_is_not_a_success():
 )
 def test_an_endless_response_head_is_abandoned_at_a_size_limit(part):
     """The worker gives up after a limited amount of reading, however fast the target is."""
-    begins = b"" if part.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
-
-    def talk(connection):
-        read_request(connection)
-        connection.sendall(begins)
-        endlessly(part * 1000, pause=0)(connection)
-
-    with serving(talk) as port:
+    begin = b"" if part.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
+    with serving(answering(begin, then=part * 10_000)) as port:
         assert "larger than 1 MiB" in str(refused(port))
 
 
@@ -182,27 +173,26 @@ def test_a_target_that_neither_reads_nor_sends_times_out(impatient, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "number"), [("http", 40), ("https", 10)])
-def test_dripping_deliveries_leave_no_threads_or_sockets(monkeypatch, scheme, number):
+@pytest.mark.parametrize(
+    ("scheme", "number", "first", "rest"),
+    # The first record of a TLS handshake never ends.
+    [("http", 40, b"H", b"T"), ("https", 10, b"\x16", b"\x03")],
+)
+def test_dripping_deliveries_leave_no_threads_or_sockets(monkeypatch, scheme, number, first, rest):
     monkeypatch.setattr(webhooks, "WITHIN", 0.02)
-    # The first record of a TLS handshake that never ends.
-    first = b"H" if scheme == "http" else b"\x16"
 
     def talk(connection):
         connection.sendall(first)
-        endlessly(b"\x03" if scheme == "https" else b"T")(connection)
+        endlessly(rest)(connection)
 
     with serving(talk) as port:
         refused(port, scheme=scheme)
-        wait_for(lambda: not _of_server(), what="the end of the server's first thread")
+        # The server ends its first thread.
+        wait_for(lambda: not any("process_request" in t.name for t in threading.enumerate()))
         before = _held()
         for _ in range(number):
             refused(port, scheme=scheme)
         wait_for(lambda: _held() <= before, what="as few threads and sockets as before")
-
-
-def _of_server():
-    return [each for each in threading.enumerate() if "process_request" in each.name]
 
 
 def _held():
