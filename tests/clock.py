@@ -44,7 +44,9 @@ def is_ours():
 
 def put_ahead(seconds):
     """Put the clock of this process ahead by so many seconds more."""
-    _set(float(os.environ[AHEAD]) + seconds)
+    ahead = float(os.environ[AHEAD]) + seconds
+    os.environ[AHEAD] = str(ahead)
+    ctypes.CDLL(None).set_ahead(ctypes.c_double(ahead))
 
 
 def wait_for_moment(now, fits, what):
@@ -90,11 +92,3 @@ def configure(config):
 
 def _set_to(moment):
     put_ahead(moment.timestamp() - time.time())
-
-
-def _set(seconds):
-    os.environ[AHEAD] = str(seconds)
-    library = ctypes.CDLL(None)
-    library.set_ahead.argtypes = [ctypes.c_double]
-    library.set_ahead.restype = None
-    library.set_ahead(seconds)

@@ -21,11 +21,12 @@ from atp.operations.registry import registry
 from atp.pages import base
 from atp.store import get_store
 from atp.store.postgresql import sessions
-from tests.samples import claimed
 
 from . import clock, emptying, environment, left_behind, results, selection
 from .daemon.harness import Atpd, Record
 from .daemon.warm import Warm
+from .populated import populate
+from .samples import claimed
 from .store.world import World
 
 # A live server would hold back the rest of a small answer until the client has
@@ -89,6 +90,18 @@ def host(world):
 
 
 @pytest.fixture
+def full(world, media):
+    """The queue with something of everything in it."""
+    return populate(world)
+
+
+@pytest.fixture
+def own_types(monkeypatch):
+    """The Types that a test declares are declared for this test alone."""
+    monkeypatch.setattr(registry, "_types", dict(registry._types))
+
+
+@pytest.fixture
 def limited(monkeypatch):
     """The Type tests.echo, as if the code declared limits of it."""
     declared = replace(registry.get("tests.echo"), max_running=3, rate="100/m")
@@ -127,7 +140,7 @@ def warm():
 def atpd(tmp_path, transactional_db, warm):
     """Start daemons: ``atpd("--drain", processes=1)``; whatever is left is ended afterwards."""
     queue.register_all()
-    before = left_behind.Others.now()
+    before = left_behind.others()
     started = []
 
     def start(*args, **options):

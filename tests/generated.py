@@ -210,21 +210,18 @@ def permissions():
     from atp.operations.operation import CONTROL, DELETE, ENQUEUE, OPERATE
     from atp.operations.table import OPERATIONS
 
+    nouns = {"instance": "Instances", "error": "error groups", "matching": "all that match"}
     rows = []
     for permission in (ENQUEUE, OPERATE, CONTROL, DELETE):
-        told = ["enqueue Instances"] if permission == ENQUEUE else []
+        found = {"enqueue Instances": []} if permission == ENQUEUE else {}
         for kind, entries in OPERATIONS.items():
-            found = {}
             for verb in entries.values():
                 if verb.permission == permission:
-                    of = (getattr(verb, "of", "") or "Type") if kind == "scope" else kind
+                    of = (verb.of or "Type") if kind == "scope" else kind
                     more = f" (with `{verb.permission_too}`)" if verb.permission_too else ""
-                    found.setdefault(of, []).append(f"*{verb.label}*{more}")
-            nouns = {"instance": "Instance", "error": "error group", "matching": "all that match"}
-            for of, names in found.items():
-                noun = nouns.get(of, of)
-                plural = noun if of == "matching" else f"{noun}s"
-                told.append(f"{plural}: {', '.join(names)}")
+                    noun = nouns.get(of, f"{of}s")
+                    found.setdefault(f"{noun}: ", []).append(f"*{verb.label}*{more}")
+        told = [noun + ", ".join(labels) for noun, labels in found.items()]
         rows.append((f"`{permission}`", "; ".join(told)))
     return table("| permission | allows |", rows)
 
@@ -238,18 +235,17 @@ def subcommand(kind, verb):
     return f"{of} {verb.name}".strip()
 
 
+# The attribute by which a path names what an operation is for; of others it is the uuid.
+NAMES = dict.fromkeys(("schedule", "tailer", "scope"), "identifier")
+NAMES |= dict.fromkeys(("downstream", "error"), "name")
+
+
 def address(kind, verb):
     if kind == "matching":
         return f"POST matching/{verb.name}"
     if kind != "scope":
         below = f"/{verb.name}" if verb.method == "POST" else ""
-        name = {
-            "schedule": "identifier",
-            "tailer": "identifier",
-            "downstream": "name",
-            "error": "name",
-        }.get(kind, "uuid")
-        return f"{verb.method} {kind}s/{{{name}}}{below}"
+        return f"{verb.method} {kind}s/{{{NAMES.get(kind, 'uuid')}}}{below}"
     return f"POST {verb.of}s" if verb.of else f"POST types/{{identifier}}/{verb.name}"
 
 

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import contextmanager
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.core.management import call_command
 from django.db import connections, transaction
@@ -46,15 +47,14 @@ class Thread(threading.Thread):
 
     def __init__(self, function, *args):
         super().__init__(daemon=True)
-        self._function, self._args = function, args
-        self._value = self._error = None
+        self._function, self._args, self._outcome = function, args, Future()
         self.start()
 
     def run(self):
         try:
-            self._value = self._function(*self._args)
+            self._outcome.set_result(self._function(*self._args))
         except BaseException as error:
-            self._error = error
+            self._outcome.set_exception(error)
         finally:
             connections.close_all()
 
@@ -63,16 +63,13 @@ class Thread(threading.Thread):
         self.join(timeout)
         if self.is_alive():
             raise AssertionError(f"{self._function} did not end within {timeout} s")
-        if self._error is not None:
-            raise self._error
-        return self._value
+        return self._outcome.result()
 
 
 def at_once(*functions, timeout=DEADLINE):
     """Call the functions in threads that start together; returns their outcomes in order.
 
-    An outcome is what the function returned, or the exception that it raised. Each has to
-    end within ``timeout`` seconds.
+    An outcome is what the function returned, or the exception that it raised.
     """
     barrier = threading.Barrier(len(functions))
 
@@ -92,15 +89,12 @@ def database_url(alias="default"):
     entry = connections[alias].settings_dict
     if entry["ENGINE"].endswith("sqlite3"):
         return f"sqlite:///{entry['NAME']}"
-    host = entry["HOST"] or entry["OPTIONS"].get("host", "")
-    login = quote(entry["USER"], safe="")
-    if entry["PASSWORD"]:
-        login += ":" + quote(entry["PASSWORD"], safe="")
-    place = f"{host}:{entry['PORT']}" if entry["PORT"] else host
+    host, port = entry["HOST"] or entry["OPTIONS"].get("host", ""), entry["PORT"]
+    login = ":".join(quote(entry[part], safe="") for part in ("USER", "PASSWORD") if entry[part])
     if host.startswith("/"):
-        port = f"&port={entry['PORT']}" if entry["PORT"] else ""
-        return f"postgresql://{login}@/{entry['NAME']}?host={quote(host)}{port}"
-    return f"postgresql://{login}@{place}/{entry['NAME']}"
+        query = urlencode({"host": host, "port": port} if port else {"host": host})
+        return f"postgresql://{login}@/{entry['NAME']}?{query}"
+    return f"postgresql://{login}@{host}{f':{port}' if port else ''}/{entry['NAME']}"
 
 
 def child_environment(**more):

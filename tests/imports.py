@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 
 PACKAGE = "atp"
@@ -61,42 +62,29 @@ def imports(name, source, *, is_package=False, known=()):
     ``known`` are the names of all modules: they tell an imported module from
     an imported attribute.
     """
-    visitor = _Visitor(name, is_package, frozenset(known))
-    visitor.visit(ast.parse(source))
-    return visitor.found
-
-
-class _Visitor(ast.NodeVisitor):
-    def __init__(self, name, is_package, known):
-        self._name = name
-        self._package = name if is_package else name.rpartition(".")[0]
-        self._known = known
-        self._in_hints = False
-        self.found = []
-
-    def visit_If(self, node):
-        before = self._in_hints
-        self._in_hints = before or ast.unparse(node.test) == "TYPE_CHECKING"
-        self.generic_visit(node)
-        self._in_hints = before
-
-    def visit_Import(self, node):
-        for alias in node.names:
-            self._add(alias.name, node)
-
-    def visit_ImportFrom(self, node):
-        base = node.module or ""
-        if node.level:
-            package = self._package.split(".")
-            package = package[: len(package) - node.level + 1]
-            base = ".".join([*package, *([base] if base else [])])
-        for alias in node.names:
-            whole = f"{base}.{alias.name}"
-            self._add(whole if whole in self._known else base, node)
-
-    def _add(self, imported, node):
-        if imported == PACKAGE or imported.startswith(f"{PACKAGE}."):
-            self.found.append(Import(self._name, imported, node.lineno, self._in_hints))
+    tree, known = ast.parse(source), frozenset(known)
+    package = name if is_package else name.rpartition(".")[0]
+    hints = {
+        below
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for below in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        imported = []
+        if isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            wholes = [f"{base}.{alias.name}" for alias in node.names]
+            imported = [whole if whole in known else base for whole in wholes]
+        found += [
+            Import(name, each, node.lineno, node in hints)
+            for each in imported
+            if each.partition(".")[0] == PACKAGE
+        ]
+    return found
 
 
 WRITES = {"create", "bulk_create", "get_or_create", "update", "bulk_update", "update_or_create"}

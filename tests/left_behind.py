@@ -1,7 +1,6 @@
 """What a test that starts processes has left: there must be none of its processes and sessions."""
 
 import os
-from dataclasses import dataclass
 
 import psutil
 from django.db import connection
@@ -9,54 +8,36 @@ from django.db import connection
 from .daemon.warm import Warm
 from .helpers import wait_for
 
-# The names of its processes begin so.
+# The names of the browser's processes begin so. It serves all tests of a run, and begins and ends
+# processes of its own as it likes.
 BROWSERS = ("chrom", "headless_shell")
 
 
-@dataclass(frozen=True)
-class Others:
-    """Processes below this one, and sessions of others in its database; both by their pids."""
-
-    processes: frozenset[int]
-    sessions: frozenset[int]
-
-    @classmethod
-    def now(cls):
-        return cls(frozenset(_processes()), frozenset(_sessions()))
-
-
-def nothing_since(before):
-    """Fail if there are others than there were ``before``, also after a while."""
-
-    def ended():
-        now = Others.now()
-        return now.processes <= before.processes and now.sessions <= before.sessions
-
-    try:
-        wait_for(ended, what="the end of all that the test has started")
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{_told(before)}") from None
-
-
-def _processes():
-    """Return a description of each process below this one, by its pid, but for the browser's.
-
-    The browser serves all tests of a run, and begins and ends processes of its own as it likes.
-    """
+def others():
+    """Describe, by kind and pid, processes below this one and other sessions of its database."""
     found = {}
     for child in psutil.Process(os.getpid()).children(recursive=True):
         try:
             if child.status() == psutil.STATUS_ZOMBIE or child.name().startswith(BROWSERS):
                 continue
             if child.pid not in Warm.hot_pids:
-                found[child.pid] = " ".join(child.cmdline())
+                found["process", child.pid] = " ".join(child.cmdline())
         except psutil.NoSuchProcess:
             continue
-    return found
+    return found | _sessions()
+
+
+def nothing_since(before):
+    """Fail if there are others than there were ``before``, also after a while."""
+    try:
+        wait_for(lambda: others().keys() <= before.keys(), what="the end of what the test started")
+    except AssertionError as error:
+        left = [item for item in others().items() if item[0] not in before]
+        lines = [f"{kind} {pid}: {told}" for (kind, pid), told in left]
+        raise AssertionError("\n".join([str(error), *lines])) from None
 
 
 def _sessions():
-    """Return the state and the statement of each other session of the database, by its pid."""
     if connection.vendor != "postgresql":
         return {}
     with connection.cursor() as cursor:
@@ -65,11 +46,4 @@ def _sessions():
             "WHERE datname = current_database() AND pid <> pg_backend_pid() "
             "AND backend_type = 'client backend'"
         )
-        return dict(cursor.fetchall())
-
-
-def _told(before):
-    processes, sessions = _processes(), _sessions()
-    lines = [f"process {pid}: {processes[pid]}" for pid in processes if pid not in before.processes]
-    lines += [f"session {pid}: {sessions[pid]}" for pid in sessions if pid not in before.sessions]
-    return "\n".join(lines)
+        return {("session", pid): told for pid, told in cursor.fetchall()}

@@ -65,14 +65,6 @@ class Leg:
             each.is_relative_to(own) or own.is_relative_to(each) for each in chosen
         )
 
-    @property
-    def needs_browser(self):
-        return self.chooses(BROWSER_TESTS)
-
-    @property
-    def needs_pooler(self):
-        return self.kind == "postgres" and self.chooses(POOLER_TESTS)
-
 
 def planned(args, *, only=None, everything=False, quick=False, at_once=False):
     """Return the legs of a run with these arguments for pytest; ``only`` are kinds of database."""

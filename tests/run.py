@@ -10,7 +10,6 @@ A test that fails is run once more at the end, alone (see tests.outcomes).
 
 import argparse
 import compileall
-import contextlib
 import os
 import re
 import resource
@@ -18,13 +17,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-import psutil
-
-from . import clock, environment, legs, outcomes, packages, patience, results, stuck
+from . import clock, environment, legs, outcomes, packages, patience, results
 from .browser import chromium
 from .legs import Leg
 from .outcomes import Outcome
@@ -47,25 +44,21 @@ def main(argv=None):
     _keep_bytecode()
     is_at_once = (os.cpu_count() or 1) > 1
     planned = legs.planned(
-        args,
-        only=options.only,
-        everything=options.all,
-        quick=options.quick,
-        at_once=is_at_once,
+        args, only=options.only, everything=options.all, quick=options.quick, at_once=is_at_once
     )
-    if not options.quick and any(leg.needs_browser for leg in planned):
+    if not options.quick and any(leg.chooses(legs.BROWSER_TESTS) for leg in planned):
         try:
             print(chromium.announced(), flush=True)
         except chromium.NoBrowser as error:
             print(error, file=sys.stderr)
             return 1
-    if not options.quick and any(leg.needs_pooler for leg in planned):
+    with_pooler = [leg for leg in planned if leg.chooses(legs.POOLER_TESTS)]
+    if not options.quick and "postgres" in {leg.kind for leg in with_pooler}:
         _find_pooler()
     began = time.monotonic()
-    minutes = stuck.MINUTES_OF_ALL if options.all else stuck.MINUTES
-    stuck.watch(_urls.values, lambda: _end(minutes), minutes)
     if len(planned) > 1 and is_at_once:
-        found = _all_at_once(planned)
+        with ThreadPoolExecutor(len(planned)) as pool:
+            found = list(pool.map(lambda leg: _run(leg, prefix=f"[{leg.name}]"), planned))
     else:
         found = [_run(leg) for leg in planned]
     seen = _second_look(_together(planned, found), args)
@@ -189,16 +182,6 @@ def _find_pooler():
 
 # What goes over the environment of each leg.
 _extra: dict[str, str] = {}
-# The URL of the server of each leg that has begun.
-_urls = {}
-
-
-def _end(minutes):
-    """End each process of this run; then it says that they have ended so."""
-    print(f"\n=== This run is ended after {minutes:g} minutes.", flush=True)
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def _run(leg, prefix=None):
@@ -224,7 +207,7 @@ def _environment(leg):
     own = {**os.environ, **_extra, "ATP_TEST_DATABASE": leg.kind, "ATP_TEST_DIR": str(folder)}
     version = environment.KINDS[leg.kind]
     if version is not None and not own.get("DATABASE_URL", "").startswith("postgres"):
-        own["DATABASE_URL"] = _urls[leg] = environment.start_postgres(version, leg.name).url()
+        own["DATABASE_URL"] = environment.start_postgres(version, leg.name).url()
     return own
 
 
@@ -240,20 +223,6 @@ def _prefixed(command, own, prefix, nice):
         for line in process.stdout:
             print(f"{prefix} {line}", end="", flush=True)
     return process.returncode
-
-
-def _all_at_once(planned):
-    found = {}
-
-    def run(leg):
-        found[leg] = _run(leg, prefix=f"[{leg.name}]")
-
-    threads = [threading.Thread(target=run, args=(leg,)) for leg in planned]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[leg] for leg in planned]
 
 
 if __name__ == "__main__":

@@ -162,18 +162,13 @@ class NoProcesses:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item):
-        return (yield from self._watched())
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item):
-        return (yield from self._watched())
-
-    def _watched(self):
         self._is_on = True
         try:
             return (yield)
         finally:
             self._is_on = False
+
+    pytest_runtest_call = pytest_runtest_setup
 
 
 class Sharing:

@@ -13,11 +13,11 @@ from django.urls import reverse
 
 from atp.models import Type
 from atp.operations.operation import Delay, Inputs, Moment, Number, WholeNumber
-from atp.operations.table import DOWNSTREAM, INSTANCE, SCHEDULE, TAILER, TARGET
+from atp.operations.table import INSTANCE, TARGET
 from atp.shell.arguments import option_name
 
 from .api.client import Api
-from .generated import address, subcommand
+from .generated import NAMES, address, subcommand
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,13 @@ def _arguments(kind, verb, subject):
     if kind == TARGET:
         pairs = zip(("--type", "--collection"), subject, strict=True)
         return [text for flag, value in pairs if value is not None for text in (flag, value)]
-    if kind in (SCHEDULE, TAILER):
-        return [subject.identifier]
-    if kind == DOWNSTREAM:
-        return [subject.name]
-    more = ["--cancel", "--wait", "0"] if verb.name == "delete" else []
-    return [str(subject.uuid), *more]
+    more = ["--cancel", "--wait", "0"] if (kind, verb.name) == (INSTANCE, "delete") else []
+    return [_name_of(kind, subject), *more]
+
+
+def _name_of(kind, subject):
+    """Return how a subject is called in addresses, and in the shell."""
+    return subject[0] if kind == TARGET else str(getattr(subject, NAMES.get(kind, "uuid")))
 
 
 def _forget_messages(client):
@@ -82,15 +83,11 @@ class Pages:
 
     @staticmethod
     def address(kind, verb, subject):
+        name = _name_of(kind, subject)
         if kind == TARGET:
-            type, collection = subject
-            query = "" if collection is None else f"?collection={collection}"
-            return f"/atp/types/{type}/{verb.name}/{query}"
-        if kind in (SCHEDULE, TAILER):
-            return f"/atp/{kind}s/{subject.identifier}/{verb.name}/"
-        if kind == DOWNSTREAM:
-            return f"/atp/downstreams/{subject.name}/{verb.name}/"
-        return f"/atp/{kind}s/{subject.uuid}/{verb.name}/"
+            query = "" if subject[1] is None else f"?collection={subject[1]}"
+            return f"/atp/types/{name}/{verb.name}/{query}"
+        return f"/atp/{kind}s/{name}/{verb.name}/"
 
 
 class RestApi:
@@ -108,17 +105,9 @@ class RestApi:
         }
         if kind == TARGET:
             type, collection = subject
-            path = path.format(identifier=type)
-            if verb.of:
-                body |= {"type": type, **_modes(verb)}
-            if collection is not None:
-                body["collection"] = collection
-        elif kind in (SCHEDULE, TAILER):
-            path = path.format(identifier=subject.identifier)
-        elif kind == DOWNSTREAM:
-            path = path.format(name=subject.name)
-        else:
-            path = path.format(uuid=subject.uuid)
+            body |= {"type": type, **_modes(verb)} if verb.of else {}
+            body |= {} if collection is None else {"collection": collection}
+        path = path.format(**{NAMES.get(kind, "uuid"): _name_of(kind, subject)})
         answer = self._api.send(method, path, body)
         return Answer(answer.status_code < 300, answer.body.decode())
 

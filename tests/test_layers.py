@@ -69,23 +69,19 @@ def problem_with(found: Import):
     return f"{found}: level {level(found.imported)} from level {level(found.importer)}"
 
 
-def problems(name, source, is_package=False):
-    found = imports(name, source, is_package=is_package, known=NAMES)
+def problems(found):
     return [problem for each in found if (problem := problem_with(each))]
 
 
 def test_imports_point_down_and_form_no_cycle():
     """The check covers indirect imports, imports in functions, and imports for type hints."""
-    needs, wrong = {name: set() for name in NAMES}, []
+    needs, wrong = {}, []
     for name, source, is_package in SOURCES:
         level(name)
-        for found in imports(name, source, is_package=is_package, known=NAMES):
-            if problem := problem_with(found):
-                wrong.append(problem)
-            if names_its_whole(found):
-                continue
-            if found.imported in needs and found.imported != name:
-                needs[name].add(found.imported)
+        found = imports(name, source, is_package=is_package, known=NAMES)
+        wrong += problems(found)
+        imported = {each.imported for each in found if not names_its_whole(each)}
+        needs[name] = imported.intersection(NAMES) - {name}
     assert wrong == []
     try:
         list(TopologicalSorter(needs).static_order())
@@ -103,7 +99,7 @@ def test_layer_check_finds_an_upward_import():
         (0, "atp.store.common.claims", "from ...models import Task\nfrom .base import ORMBase"),
         (1, "atp.states", "if TYPE_CHECKING:\n    from .models import Task"),
     ):
-        assert len(problems(name, source)) == number, (name, source)
+        assert len(problems(imports(name, source, known=NAMES))) == number, (name, source)
     with pytest.raises(KeyError, match="give it a level"):
         level("atp.utilities")
 

@@ -1,7 +1,6 @@
 """Tests of middleware around handlers, and of carriers, which save values at the enqueue."""
 
 import asyncio
-import io
 import json
 from datetime import timedelta
 from datetime import timezone as fixed
@@ -11,7 +10,6 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -28,6 +26,7 @@ from .api.client import Api
 from .app import middleware
 from .app.middleware import tenant
 from .app.tasks import echo
+from .helpers import shell
 
 OF_ATP = ["atp.middleware.Language", "atp.middleware.TimeZone"]
 TENANT = "tests.app.middleware.Tenant"
@@ -116,31 +115,26 @@ class TestMiddleware:
 class TestMiddlewareOfLoops:
     """Attempts of a Type with a concurrency are awaited inside the middleware."""
 
-    def test_middleware_that_is_async_capable_wraps_both_kinds_of_attempts(
+    def test_only_middleware_that_is_async_capable_wraps_both_kinds_of_attempts(
         self, configured, context
     ):
+        async def answer_at_once():
+            return 42
+
         configured("both")
         assert answer(run(context)) == {}
-        assert asyncio.run(carrying.run_async(context, _answer)) == 42
+        assert asyncio.run(carrying.run_async(context, answer_at_once)) == 42
         assert middleware.seen == ["both, called", "both, awaited"]
-
-    def test_other_middleware_is_an_error_of_the_attempt_and_of_the_checks(
-        self, configured, context
-    ):
         for name, words in (
             ("outer", "outer is not async_capable"),
             ("only_called", "It must return one, too"),
         ):
             configured(name)
             with pytest.raises(ImproperlyConfigured, match=words):
-                asyncio.run(carrying.run_async(context, _answer))
+                asyncio.run(carrying.run_async(context, answer_at_once))
         configured("both", "outer")
         [found] = [each for each in run_checks() if each.id == "atp.E024"]
         assert "tests.app.middleware.outer is not async_capable" in found.msg
-
-
-async def _answer():
-    return 42
 
 
 def statements(call):
@@ -196,23 +190,21 @@ class TestCarrying:
         assert queue.size() == 0
 
 
-def test_carried_values_are_shown_only_with_the_permission_to_see_inputs(configured, db, client):
+def test_carried_values_are_shown_only_with_the_permission_to_see_inputs(
+    configured, db, client, admin_user
+):
     configured()
     tenant.set("esa")
     made = echo.enqueue()
     user = User.objects.create_user("ann", password="secret")
     client.force_login(user)
-    allowed = Permission.objects.filter(content_type__app_label="atp")
-    user.user_permissions.set(allowed.filter(codename="view_instance"))
-    page = f"/atp/instances/{made.uuid}/"
-    assert "Carried from its enqueue" not in client.get(page).content.decode()
-    user.user_permissions.set(allowed.filter(codename__in=["view_instance", "view_inputs"]))
-    assert "Carried from its enqueue" in client.get(page).content.decode()
-    api = Api(User.objects.create_superuser("root", password="secret"))
-    assert api.get(f"instances/{made.uuid}/inputs").json()["carried"] == {"tenant": "esa"}
-    out = io.StringIO()
-    call_command("atp", "show", str(made.uuid), stdout=out)
-    assert "carried\n  tenant" in out.getvalue()
+    for names, is_shown in ((["view_instance"], False), (["view_instance", "view_inputs"], True)):
+        user.user_permissions.set(Permission.objects.filter(codename__in=names))
+        page = client.get(f"/atp/instances/{made.uuid}/").content.decode()
+        assert ("Carried from its enqueue" in page) is is_shown
+    told = Api(admin_user).get(f"instances/{made.uuid}/inputs").json()
+    assert told["carried"] == {"tenant": "esa"}
+    assert "carried\n  tenant" in shell("show", str(made.uuid))
 
 
 def test_check_reports_middleware_and_carriers_that_cannot_be_used(settings):

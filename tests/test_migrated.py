@@ -3,10 +3,8 @@
 import re
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
-from django.test import Client
 
 from atp import queue
 from atp.exceptions import NotMigrated
@@ -83,15 +81,14 @@ def test_every_queue_operation_translates_errors_of_missing_tables():
         assert hasattr(getattr(queue, name), "__wrapped__"), f"@needs_tables is missing: {name}"
 
 
-def test_each_user_interface_says_to_run_migrate_if_tables_are_missing(without_tables):
-    user = User.objects.create_superuser("root")
+def test_each_user_interface_says_to_run_migrate_if_tables_are_missing(
+    without_tables, admin_user, admin_client
+):
     with pytest.raises(CommandError, match=f"^{re.escape(MISSING)}$"):
         call_command("atp", "list")
-    answer = Api(user).get("instances")
+    answer = Api(admin_user).get("instances")
     assert (answer.status_code, problem(answer)) == (503, "not-migrated")
     assert answer.json()["detail"] == MISSING
-    browser = Client()
-    browser.force_login(user)
-    page = browser.get("/atp/instances/")
+    page = admin_client.get("/atp/instances/")
     assert page.status_code == 503
     assert "run manage.py migrate" in page.content.decode()

@@ -71,6 +71,14 @@ class TestConstraints:
             Task.objects.create(instance=one, type=one.type, due_at=now())
 
 
+@pytest.fixture
+def by_index_alone():
+    """On PostgreSQL, each plan of the test uses an index if it can."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+
+
 class TestIndexes:
     def test_indexes_of_instance_omit_columns_that_change_while_it_is_live(self):
         """PostgreSQL can update a row in place if no indexed column changes.
@@ -84,24 +92,19 @@ class TestIndexes:
             partial = index.condition is not None and "finished__isnull" in str(index.condition)
             assert partial or not names & changing, index.name
 
-    def test_claim_query_uses_its_index_without_sorting(self):
+    def test_claim_query_uses_its_index_without_sorting(self, by_index_alone):
         lane = Task.objects.due(now()).filter(type=1, collection="")
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
         plan = lane.in_claiming_order()[:5].explain()
         assert "atp_task_claim" in plan
         assert "Sort" not in plan
 
-    def test_the_ends_of_a_span_of_creation_are_found_by_the_index_on_uuid(self):
+    def test_the_ends_of_a_span_of_creation_are_found_by_the_index_on_uuid(self, by_index_alone):
         echo.enqueue()
         time, is_sqlite = now(), connection.vendor == "sqlite"
         with CaptureQueriesContext(connection) as asked:
             Instance.objects.created_between(time, time)
         assert len(asked) == 2
         with connection.cursor() as cursor:
-            if not is_sqlite:
-                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
             for query in asked.captured_queries:
                 cursor.execute(f"EXPLAIN {'QUERY PLAN ' * is_sqlite}{query['sql']}")
                 plan = str(cursor.fetchall())

@@ -8,27 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.models import F
 from django.urls import path
 from rest_framework.decorators import api_view, permission_classes
 from rest_framework.exceptions import NotFound
 
 from atp import queue, task_type
-from atp.exceptions import (
-    DuplicateIdentifier,
-    InvalidLimit,
-    InvalidOption,
-    InvalidType,
-    QueueFull,
-)
+from atp.exceptions import DuplicateIdentifier, InvalidLimit, InvalidOption, InvalidType, QueueFull
 from atp.models import Instance, Kind, Limit, LogRecord, Schedule, Slot, Span, Statistic, Task, Type
 from atp.operations import admission
 from atp.operations.registry import registry
 from atp.schedules.models import Outcome
 from atp.states import State
 from atp.store import get_store
+from atp.web.overload import exception_handler
 
 from .api.client import Api
 from .app.tasks import echo
@@ -51,14 +46,13 @@ def declare(monkeypatch, db):
 
 
 def fill(type, count, **options):
-    made = type.using(**options).enqueue_many([{} for _ in range(count)])
+    made = type.using(**options).enqueue_many([{}] * count)
     admission.forget_counts()
     return made
 
 
 def age(seconds):
-    for task in Task.objects.all():
-        Task.objects.filter(pk=task.pk).update(due_at=task.due_at - timedelta(seconds=seconds))
+    Task.objects.update(due_at=F("due_at") - timedelta(seconds=seconds))
     admission.forget_counts()
 
 
@@ -69,11 +63,6 @@ def full(declare):
     fill(made, 1)
     yield made
     assert Instance.objects.count() == 1
-
-
-@pytest.fixture
-def root(db):
-    return User.objects.create_superuser("root", password="secret")
 
 
 @pytest.mark.each_database
@@ -117,7 +106,7 @@ def test_enqueue_is_refused_if_the_oldest_due_task_is_older_than_max_wait(declar
         type.enqueue()
 
 
-def test_batch_is_admitted_or_refused_as_a_whole(declare):
+def test_batch_is_admitted_as_a_whole_under_the_limit_of_its_type_or_lane(declare):
     type = declare(max_waiting=10)
     fill(type, 5)
     with pytest.raises(QueueFull):
@@ -125,19 +114,22 @@ def test_batch_is_admitted_or_refused_as_a_whole(declare):
     assert queue.waiting(NAME) == 5
     type.enqueue_many([{}] * 4)
     other = registry.get("tests.add")
-    calls = [
-        queue.Call(task_type=other, args=(1, 2)),
-        queue.Call(task_type=type),
-    ]
+    calls = [queue.Call(task_type=other, args=(1, 2)), queue.Call(task_type=type)]
     with pytest.raises(QueueFull):
         queue.enqueue_calls(calls)
     assert Instance.objects.of_type("tests.add").count() == 0
     with pytest.raises(InvalidOption, match=r"tests.echo can never take 11 Instances at once"):
         type.enqueue_many([{}] * 11)
-    # A limit that an operator sets overrides the declared limit.
+    # A limit that an operator sets overrides the declared limit, and that of a lane is its own.
     queue.limit(NAME, max_waiting=None, by="ann")
     fill(type, 5)
     assert queue.unlimit(NAME).limit.max_waiting == 10
+    queue.limit(NAME, max_waiting=None)
+    queue.limit(NAME, "a", max_waiting=1)
+    fill(type, 1, collection="a")
+    with pytest.raises(QueueFull, match="collection “a” is full"):
+        type.using(collection="a").enqueue()
+    type.using(collection="b").enqueue()
 
 
 def test_enqueue_into_a_full_queue_still_returns_an_existing_instance(declare):
@@ -156,15 +148,6 @@ def test_enqueue_into_a_full_queue_still_returns_an_existing_instance(declare):
     cancelled = Instance.objects.get(state=State.FAILED)
     queue.redrive(cancelled)
     assert cancelled.state == State.ACCEPTED
-
-
-def test_limit_of_one_lane_does_not_affect_another_lane(db):
-    queue.register_all()
-    queue.limit(NAME, "a", max_waiting=1)
-    echo.using(collection="a").enqueue()
-    with pytest.raises(QueueFull, match="collection “a” is full"):
-        echo.using(collection="a").enqueue()
-    echo.using(collection="b").enqueue()
 
 
 def test_retry_after_is_the_overflow_divided_by_the_drain_rate(declare):
@@ -274,34 +257,29 @@ def test_drain_rate_is_measured_from_ended_instances_or_statistics(db):
     assert 10 / 360 <= get_store().filling.drain_rate(NAME, 300.0) <= 10 / 300
 
 
-def test_each_user_interface_sets_and_shows_limits_of_a_queue(declare, root, client):
-    declare(max_running_per_collection=1)
-    client.force_login(root)
-    assert "1 of each collection" in client.get(f"/atp/types/{NAME}/").content.decode()
-    lane = client.get(f"/atp/types/{NAME}/limit/?collection=a").content.decode()
+def test_page_and_api_show_the_limits_of_a_queue(declare, admin_user, admin_client):
+    limits = {"max_running_per_collection": 1, "max_waiting": 5, "max_wait": 600}
+    declare(**limits)
+    assert "1 of each collection" in admin_client.get(f"/atp/types/{NAME}/").content.decode()
+    lane = admin_client.get(f"/atp/types/{NAME}/limit/?collection=a").content.decode()
     assert "max_running_per_collection" not in lane
-    api = Api(root)
-    given = {"max_running_per_collection": 2, "max_waiting": 5, "max_wait": 600}
-    assert api.post("limits", {"type": NAME, **given}).status_code == 200
-    [found] = [row for row in api.get("limits").json()["results"] if row["type"] == NAME]
-    assert {name: found[name] for name in given} == given
-    call_command("atp", "limit", "--type", NAME, "--max-waiting", "6", "--max-wait", "20m")
-    limit = Limit.objects.get(type__identifier=NAME)
-    assert (limit.max_waiting, limit.max_wait) == (6, timedelta(minutes=20))
+    [found] = [
+        row for row in Api(admin_user).get("limits").json()["results"] if row["type"] == NAME
+    ]
+    assert limits.items() <= found.items()
 
 
-def test_each_user_interface_and_a_schedule_report_a_full_queue(full, root, client):
+def test_each_user_interface_and_a_schedule_report_a_full_queue(full, admin_user, admin_client):
     """The API admits an array of Instances as a whole, or not at all."""
     one = {"type": NAME, "inputs": {}}
     for body in (one, [{"type": "tests.add", "inputs": {"first": 1}}, one]):
-        answer = Api(root).post("instances", body)
+        answer = Api(admin_user).post("instances", body)
         assert answer.status_code == 429
         assert answer.json()["type"] == "urn:atp:problem:queue-full"
         assert FULL in answer.json()["detail"]
         assert 24 <= int(answer["Retry-After"]) <= 36
-    client.force_login(root)
-    assert "1 of 1" in client.get(f"/atp/types/{NAME}/").content.decode()
-    answer = client.post(f"/atp/types/{NAME}/enqueue/", {"inputs": "{}", "existing": "raise"})
+    assert "1 of 1" in admin_client.get(f"/atp/types/{NAME}/").content.decode()
+    answer = admin_client.post(f"/atp/types/{NAME}/enqueue/", {"inputs": "{}", "existing": "raise"})
     assert answer.status_code == 429
     assert FULL in answer.content.decode()
     with pytest.raises(CommandError, match=FULL):
@@ -321,30 +299,10 @@ async def _asynchronous(request):
     await registry.get(NAME).aenqueue()
 
 
-@api_view(["POST"])
-@permission_classes([])
-def _of_rest_framework(request):
-    registry.get(NAME).enqueue()
-
-
-@api_view(["POST"])
-@permission_classes([])
-def _not_found(request):
-    raise NotFound
-
-
-@api_view(["POST"])
-@permission_classes([])
-def _faulty(request):
-    raise LookupError
-
-
 urlpatterns = [
-    path("missing", _not_found),
-    path("faulty", _faulty),
     path("plain", _plain),
     path("asynchronous", _asynchronous),
-    path("rest", _of_rest_framework),
+    path("rest", api_view(["POST"])(permission_classes([])(_plain))),
 ]
 
 
@@ -361,11 +319,7 @@ def test_view_of_a_project_answers_429_with_retry_after(full, settings, client):
     settings.REST_FRAMEWORK = {"EXCEPTION_HANDLER": "atp.web.overload.exception_handler"}
     answer = client.post("/rest")
     assert answer.status_code == 429
-    detail = (
-        f"Too many requests wait already. Expected available in {answer['Retry-After']} seconds."
-    )
-    assert answer.json() == {"detail": detail}
-    # The handler leaves other exceptions alone.
-    assert client.post("/missing").status_code == 404
-    with pytest.raises(LookupError):
-        client.post("/faulty")
+    told = f"Too many requests wait already. Expected available in {answer['Retry-After']} seconds."
+    assert answer.json() == {"detail": told}
+    assert exception_handler(NotFound(), {}).status_code == 404
+    assert exception_handler(LookupError(), {}) is None

@@ -1,32 +1,22 @@
 """Tests of ``unique``, ``timeout`` and ``max_retries`` of one Instance in all user interfaces."""
 
-import io
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
-from django.core.management import call_command
 
-from atp import queue, task_type
+from atp import queue
 from atp.exceptions import IllegalTransition, InvalidOption
 from atp.models import Instance
-from atp.operations.registry import registry
 from atp.states import State
 
 from .api.client import Api
 from .app.tasks import echo
+from .helpers import shell
 
 pytestmark = pytest.mark.django_db
 
 SEVEN = echo.using(unique="customer-7")
 ENQUEUE = "/atp/types/tests.echo/enqueue/"
-
-
-@pytest.fixture
-def root(client):
-    user = User.objects.create_superuser("root", password="secret")
-    client.force_login(user)
-    return user
 
 
 def facts(instance):
@@ -42,18 +32,6 @@ def test_options_of_a_call_are_stored_with_each_of_its_instances():
     assert queue.get(made.uuid).own is None
 
 
-def test_max_retries_of_an_instance_overrides_that_of_its_type(atp, monkeypatch):
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
-
-    @task_type("tests.raises", max_retries=0, backoff=0)
-    def raises(context):
-        raise LookupError
-
-    for given, states in (({}, ["FAILED"]), ({"max_retries": 1}, ["ACCEPTED", "FAILED"])):
-        raises.using(**given).enqueue()
-        assert [run.state for run in atp.drain(raises=False, retries=True)] == states
-
-
 def test_redrive_names_the_instance_that_has_the_unique_key():
     """G13: other Instances of the call are redriven."""
     failed, free = SEVEN.enqueue(), echo.enqueue()
@@ -65,7 +43,6 @@ def test_redrive_names_the_instance_that_has_the_unique_key():
 
 
 def test_invalid_options_of_one_instance_are_rejected():
-    """G13: the error is raised before anything is written."""
     for name, message, *values in (
         ("timeout", "timeout=.*: must be from", 0, -1, float("nan"), timedelta(days=4000)),
         ("timeout", "must be seconds or a timedelta", "60", True),
@@ -96,9 +73,9 @@ def test_invalid_options_of_one_instance_are_rejected():
     assert SEVEN.enqueue_many([{}])[0].unique == "customer-7"
 
 
-def test_api_reports_invalid_options_and_a_taken_unique_key(root):
+def test_api_reports_invalid_options_and_a_taken_unique_key(admin_user):
     """G13: the answer names the holder of the key, which ``existing="replace"`` changes."""
-    api = Api(root)
+    api = Api(admin_user)
     given = {"type": "tests.echo", "unique": "customer-7"}
     for name, value, word in (
         ("identifier", "a", "not both"),
@@ -121,12 +98,11 @@ def test_api_reports_invalid_options_and_a_taken_unique_key(root):
     assert Instance.objects.get().inputs.value == {"a": 2}
 
 
-def test_each_user_interface_accepts_and_shows_the_options_of_an_instance(root, client):
+def test_each_user_interface_accepts_and_shows_the_options_of_an_instance(admin_user, admin_client):
     body = {"type": "tests.echo", "unique": "a", "timeout": 90, "max_retries": 3}
-    told = Api(root).post("instances", body).json()
-    assert (told["unique"], told["timeout"], told["max_retries"]) == ("a", 90.0, 3)
-    options = ("--unique", "b", "--timeout", "90s", "--max-retries", "3")
-    call_command("atp", "enqueue", "tests.echo", *options, stdout=io.StringIO())
+    client, told = admin_client, Api(admin_user).post("instances", body).json()
+    assert body.items() <= told.items()
+    shell("enqueue", "tests.echo", "--unique", "b", "--timeout", "90s", "--max-retries", "3")
     form = {"inputs": "{}", "unique": "c", "timeout": "90s", "max_retries": "3"}
     client.post(ENQUEUE, form)
     made = list(Instance.objects.order_by("pk"))
@@ -136,16 +112,12 @@ def test_each_user_interface_accepts_and_shows_the_options_of_an_instance(root, 
     again = client.post(ENQUEUE, form)
     assert again.status_code == 409
     assert f"/atp/instances/{made[2].uuid}/" in again.content.decode()
-    out = io.StringIO()
-    call_command("atp", "show", str(made[1].uuid), stdout=out)
+    shown = shell("show", str(made[1].uuid))
+    assert "time-out" in shown
+    assert "unique" in shown
     shown = client.get(f"/atp/instances/{made[1].uuid}/").content.decode()
-    for text, words in (
-        (out.getvalue(), ("time-out", "unique")),
-        (shown, ("Time-out", "Retries allowed", "Unique")),
-    ):
-        assert [word for word in words if word not in text] == []
-    again = client.get(f"{ENQUEUE}?like={made[1].uuid}")
-    initial = again.context["form"].initial
+    assert [word for word in ("Time-out", "Retries allowed", "Unique") if word not in shown] == []
+    initial = client.get(f"{ENQUEUE}?like={made[1].uuid}").context["form"].initial
     assert (initial["timeout"], initial["max_retries"]) == ("90s", 3)
     queue.cancel(made[2])
     assert client.post(ENQUEUE, form).status_code == 302

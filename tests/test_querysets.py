@@ -2,6 +2,7 @@
 
 import itertools
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -28,19 +29,12 @@ def test_tasks_are_selected_by_due_time_and_ordered_for_claims():
     assert ordered == [urgent.pk, due.pk, future.pk]
 
 
-def test_queryset_leased_selects_daemons_with_a_lease_or_a_lock_file():
-    def daemon(number, until, lock=""):
-        return Daemon.objects.create(
-            uuid=f"{number:032x}",
-            host="h",
-            pid=number,
-            version="1",
-            lock=lock,
-            lease_until=until,
-            started=now(),
-            seen=now(),
-        )
+def daemon(number, until, lock=""):
+    facts = {"host": "h", "pid": number, "version": "1", "started": now(), "seen": now()}
+    return Daemon.objects.create(uuid=UUID(int=number), lock=lock, lease_until=until, **facts)
 
+
+def test_queryset_leased_selects_daemons_with_a_lease_or_a_lock_file():
     over, good = now() - timedelta(seconds=1), now() + timedelta(minutes=1)
     daemon(1, over)
     leased = [daemon(2, good), daemon(3, over, "a file")]
@@ -55,27 +49,18 @@ COLLECTIONS = ["", "books", "maps"]
 @pytest.fixture
 def everything():
     """Create an Instance for each Type, state, reason and collection, as the store would."""
-    daemon = Daemon.objects.create(
-        uuid="0" * 32, host="h", pid=1, version="1", lease_until=now(), started=now(), seen=now()
-    )
+    busy = daemon(0, now())
     types = list(Type.objects.filter(identifier__in=["tests.add", "tests.echo"]))
     kinds = itertools.product(types, KINDS, COLLECTIONS)
     for number, (type, (state, reason), collection) in enumerate(kinds):
-        made = Instance(
-            type=type,
-            state=state,
-            reason=reason,
-            collection=collection,
-            created=now(),
-            finished=now() if state in TERMINAL else None,
-            identifier=f"number {number % 40}" if number % 3 else None,
-            created_by="somebody" if number % 2 else "",
-        )
-        made.save()
+        lane = {"type": type, "collection": collection}
+        identifier = f"number {number % 40}" if number % 3 else None
+        facts = {"identifier": identifier, "created_by": "somebody" if number % 2 else ""}
+        facts |= {"created": now(), "finished": now() if state in TERMINAL else None}
+        made = Instance.objects.create(**lane, state=state, reason=reason, **facts)
         if state in LIVE:
-            holder = None if state == State.ACCEPTED else daemon
-            of = {"type": type, "collection": collection, "daemon": holder, "due_at": now()}
-            Task.objects.create(instance=made, **of)
+            holder = None if state == State.ACCEPTED else busy
+            Task.objects.create(instance=made, **lane, daemon=holder, due_at=now())
     return list(Instance.objects.newest_first())
 
 

@@ -74,7 +74,6 @@ def test_get_daemon_finds_a_daemon_by_uuid_or_name(world, host):
 
 
 def test_unknown_daemon_or_command_is_rejected(world, host):
-    """G13: the error says what is wrong, and no command is sent."""
     odd = "", "x", "host", "host:", "host:2", "host:١", "host:999999999999", "\x00:1", uuid4()
     for name in odd:
         with pytest.raises(UnknownDaemon, match="There is no daemon"):
@@ -87,7 +86,6 @@ def test_unknown_daemon_or_command_is_rejected(world, host):
 
 
 def test_actor_given_as_by_must_be_printable_text(world, host):
-    """G13: operations with a bad ``by`` are refused, and nothing is written."""
     [identifier, *_] = host.types
     for by in (5, None, "\x00", "x" * 300):
         for verb, *given in (

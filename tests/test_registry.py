@@ -22,11 +22,7 @@ from atp.options import Options, OptionValues
 
 from .app.tasks import add
 
-
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch):
-    """Remove after each test the Types that it has declared."""
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
+pytestmark = pytest.mark.usefixtures("own_types")
 
 
 def declare(identifier="tests.declared", **parameters):
@@ -66,14 +62,9 @@ class TestDeclaring:
         assert found.retention == timedelta(days=2)
         settings.ATP = {}
         assert declared.registration().max_restarts == 3
-        plain = {
-            "max_restarts": 1,
-            "max_retries": 2,
-            "backoff_max": timedelta(minutes=1),
-            "retention": None,
-            "owner": "Ground team",
-            "runbook": "https://wiki:8443/relief?page=2#top",
-        }
+        plain = {"max_restarts": 1, "max_retries": 2, "backoff_max": timedelta(minutes=1)}
+        plain |= {"retention": None, "owner": "Ground team"}
+        plain |= {"runbook": "https://wiki:8443/relief?page=2#top"}
         found = declare(timeout=60, backoff=0.5, **plain).registration()
         assert {name: getattr(found, name) for name in plain} == plain
         assert (found.timeout, found.backoff) == (timedelta(minutes=1), timedelta(seconds=0.5))
@@ -98,8 +89,6 @@ class TestDeclaring:
 
 
 class TestBadDeclarations:
-    """G13: a bad declaration raises an error that names the parameter."""
-
     def test_invalid_identifier_is_rejected(self):
         for identifier in ("", ".x", "a b", "a/b", "ä", "x" * 201, "a\n", None, 5, "-a"):
             with pytest.raises(InvalidType, match="identifier"):
@@ -108,7 +97,6 @@ class TestBadDeclarations:
             assert declare(identifier).identifier == identifier
 
     def test_unknown_or_invalid_parameter_is_rejected(self):
-        """A Type with a bad parameter is not declared."""
         with pytest.raises(InvalidType, match=r"no parameter 'time_out'\. Did you mean 'timeout'"):
             declare(time_out=5)
         for name, values in {
@@ -239,10 +227,6 @@ def test_type_declared_twice_is_rejected_unless_its_module_is_reloaded(module):
 def test_annotations_for_type_checkers_name_all_parameters_and_options():
     """A type checker knows the same names as ATP's own checks."""
     parameters = {field.name for field in fields(TaskType)}
-    assert {*PARAMETER_NAMES} - {*OPTIONS} == parameters - {
-        "handler",
-        "identifier",
-        "options",
-        "adapters",
-    }
+    others = {"handler", "identifier", "options", "adapters"}
+    assert {*PARAMETER_NAMES} - {*OPTIONS} == parameters - others
     assert {*OptionValues.__annotations__} == {field.name for field in fields(Options)}

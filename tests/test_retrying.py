@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from atp import Fatal, Retry, queue, task_type
 from atp.authoring.retrying import retry_delay, step_delay, why_not_retried
 from atp.exceptions import InvalidType
-from atp.operations.registry import registry
 
 
 class Wrapped(ConnectionError):
@@ -21,10 +20,7 @@ class Wrapped(ConnectionError):
 HERE = f"{__name__}.Wrapped"
 
 
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch):
-    """Remove after each test the Types that it has declared."""
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
+pytestmark = pytest.mark.usefixtures("own_types")
 
 
 def declare(error=RuntimeError, **given):
@@ -73,7 +69,6 @@ def test_retried_instance_is_due_after_the_delay_of_its_backoff(atp):
 
 
 def test_invalid_retry_parameters_are_rejected():
-    """G13: a bad declaration raises an error that names the parameter."""
     for given, message in (
         ({"retry_on": ()}, "names no exception"),
         ({"retry_on": 5}, "takes exception classes"),

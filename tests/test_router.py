@@ -1,16 +1,13 @@
 """Tests of a queue in a separate database."""
 
-import json
-import subprocess
-
 import pytest
 from django.contrib.auth.models import User
 
 from atp.models import Instance, Type
 from atp.router import QueueRouter
-from tests import environment
-from tests.app import tasks
-from tests.helpers import DEADLINE, child_environment, manage
+
+from . import environment
+from .helpers import run_python
 
 
 def test_router_sends_only_the_models_of_atp_to_the_queue_database(settings):
@@ -27,33 +24,28 @@ def test_router_sends_only_the_models_of_atp_to_the_queue_database(settings):
     assert elsewhere.allow_migrate("queue", "auth") is False
 
 
+SCRIPT = """
+import django
+from django.core.management import call_command
+
+django.setup()
+call_command("migrate", database="queue", verbosity=0)
+call_command("atp", "enqueue", "tests.add", '{"first": 1, "second": 2}', "--identifier", "sum")
+call_command("atpd", "--drain", "-p", "1")
+call_command("check")
+call_command("atp", "show", "--type", "tests.add", "--identifier", "sum")
+"""
+
+
 @pytest.mark.slow
 def test_queue_in_another_database_can_be_migrated_and_used(transactional_db):
     """ATP writes nothing into the default database."""
-
-    def run(*args):
-        done = subprocess.run(
-            manage(*args),
-            env=child_environment(DJANGO_SETTINGS_MODULE="tests.settings_apart"),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     try:
-        run("migrate", "--database", "queue", "-v", "0")
-        run("atp", "enqueue", "tests.add", '{"first": 1, "second": 2}', "--identifier", "sum")
-        run("atpd", "--drain", "-p", "1")
-        shown = json.loads(
-            run("atp", "show", "--type", "tests.add", "--identifier", "sum", "--json")
-        )
-        assert shown["state"] == "FINISHED"
-        assert run("check").startswith("System check identified no issues (")
+        told = run_python(SCRIPT, DJANGO_SETTINGS_MODULE="tests.settings_apart")
     finally:
         for file in environment.folder().glob("queue.sqlite3*"):
             if file.is_file():
                 file.unlink()
-    assert not Instance.objects.of_type(tasks.add.identifier).exists()
+    assert "System check identified no issues (" in told
+    assert "FINISHED" in told.partition("System check")[2]
+    assert not Instance.objects.of_type("tests.add").exists()

@@ -89,22 +89,13 @@ ALL = [
 
 def test_selection_runs_each_test_on_one_database_or_on_both(monkeypatch):
     others = [UNIT, PAGE, PURE_PAGE, LONG, BESIDE_MARKED, SLOW, PAGE_FIRST]
+    own, is_slow = [BY_MARK, PAUSE_ON, PAUSE_FIRST], "left out, as they are slow or start processes"
     for kind, given, left, why in (
         ("sqlite", {}, [], ""),
-        (
-            "sqlite",
-            {"beside": "postgres"},
-            [BY_MARK, PAUSE_ON, PAUSE_FIRST],
-            "left to the run on postgres",
-        ),
+        ("sqlite", {"beside": "postgres"}, own, "left to the run on postgres"),
         ("postgres", {"beside": "sqlite"}, others, "left to the run on sqlite"),
         ("sqlite", {"short": True}, [LONG], "left to a run with --all, as they take long"),
-        (
-            "sqlite",
-            {"quick": True},
-            [DAEMON, SLOW],
-            "left out, as they are slow or start processes",
-        ),
+        ("sqlite", {"quick": True}, [DAEMON, SLOW], is_slow),
     ):
         monkeypatch.setattr(environment, "kind", lambda kind=kind: kind)
         told, items = [], list(ALL)
@@ -194,9 +185,9 @@ def test_unfinished_test_is_reported_as_failed_if_its_process_ended(tmp_path):
 
 def run(tmp_path, chosen, *options):
     """Run tests of :mod:`tests.unsteady`; return the exit status and the lines of output."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ATP_TEST_")}
-    own = own | {"ATP_TEST_UNSTEADY": str(tmp_path / "seen")}
-    own.pop("DATABASE_URL", None)
+    ours = ("ATP_TEST_", "DATABASE_URL")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    own["ATP_TEST_UNSTEADY"] = str(tmp_path / "seen")
     command = [sys.executable, "-m", "tests.run", "--only", "sqlite", "tests/unsteady.py", *options]
     ended = subprocess.run(
         [*command, "-k", chosen], cwd=environment.ROOT, env=own, capture_output=True, text=True

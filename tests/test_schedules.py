@@ -21,8 +21,6 @@ from atp.states import Event, Reason
 from .app.tasks import echo
 from .app.tasks_hooks import hook
 
-pytestmark = pytest.mark.usefixtures("world")
-
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NIGHTLY = {"cron": "30 2 * * *", "timezone": "Europe/Vienna"}
 
@@ -149,14 +147,13 @@ def test_schedule_declared_in_code_can_be_reset_to_it_and_deleted_once_retired(c
     assert Instance.objects.filter(pk=instance.pk).exists()
 
 
+NAIVE = datetime(2026, 1, 1)
 BAD = [
     ({}, "either cron"),
     ({"cron": "@daily", "every": HOUR}, "cron"),
     ({"cron": "61 2 * * *"}, "'61' is not a valid minute"),
-    ({"cron": "0 0 31 2 *"}, "no date"),
     ({"every": 0.5}, "from 1 s"),
     ({"every": "1h"}, "a number of seconds or a timedelta"),
-    ({"every": timedelta(seconds=1.5)}, r"every=1\.5 s: .* whole seconds"),
     ({"every": HOUR, "timezone": "Europe/Wien"}, "Did you mean 'Europe/Vienna'|no time zone"),
     ({"every": HOUR, "missed": "al"}, "Did you mean 'all'"),
     ({"every": HOUR, "overlap": "wait"}, "must be one of"),
@@ -164,20 +161,15 @@ BAD = [
     ({"every": HOUR, "late_after": 10, "window": 5}, "late_after must not be longer"),
     ({"every": HOUR, "jitter": float("nan")}, "from 0 s"),
     ({"every": HOUR, "start_before": 0.5}, "from 1 s"),
-    (
-        {"every": HOUR, "start_before": datetime(2100, 1, 1, tzinfo=UTC)},
-        "a number of seconds or a timedelta",
-    ),
+    ({"every": HOUR, "start_before": NAIVE}, "a number of seconds or a timedelta"),
     ({"every": HOUR, "start_before": 60, "jitter": 60}, "start_before must be longer than jitter"),
     ({"every": HOUR, "timeout": 0}, "timeout=0: must be from"),
     ({"every": HOUR, "on_failed": "chaos.hook"}, "Give the Type itself, not its name"),
     ({"crn": "@daily"}, "no parameter 'crn'. Did you mean 'cron'"),
 ]
-NAIVE = datetime(2026, 1, 1)
 
 
 def test_create_schedule_rejects_invalid_parameters():
-    """G13: nothing is written."""
     before = Schedule.objects.count()
     for given, told in BAD:
         with pytest.raises(InvalidSchedule, match=told):
@@ -208,9 +200,9 @@ def test_error_of_a_schedule_operation_names_the_parameter_or_a_similar_name(nig
         (-900 * DAY, None, "start=.* more than 10,000 slots"),
     ):
         with pytest.raises(InvalidSchedule, match=told) as refused:
-            queue.backfill_schedule("hourly", now + start, None if end is None else now + end)
+            queue.backfill_schedule("hourly", now + start, end and now + end)
         assert refused.value.parameter == told.split("=")[0]
-    for verb, parameter, *given in (
+    for verb, parameter, value in (
         (queue.pause_schedule, "until", NAIVE),
         (queue.pause_schedule, "until", datetime(2020, 1, 1, tzinfo=UTC)),
         (queue.pause_schedule, "reason", "a\nb"),
@@ -222,7 +214,7 @@ def test_error_of_a_schedule_operation_names_the_parameter_or_a_similar_name(nig
         (queue.change_schedule, "on_failed", 5),
     ):
         with pytest.raises(InvalidSchedule) as refused:
-            verb("nightly", **{parameter: given[0]})
+            verb("nightly", **{parameter: value})
         assert refused.value.parameter == parameter
     assert queue.get_schedule("nightly").paused_since is None
     assert not Slot.objects.exists()

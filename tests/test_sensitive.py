@@ -3,11 +3,8 @@
 import json
 import logging
 import re
-from io import StringIO
 
 import pytest
-from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.urls import reverse
 
 from atp import Context, contracts, queue, task_type
@@ -26,6 +23,7 @@ from atp.store import get_store
 
 from .api.client import Api
 from .api.test_routes import OPERATIONS
+from .helpers import shell
 from .views.pages import PAGES
 
 SECRET = "correct horse 'battery'"
@@ -33,9 +31,8 @@ NAME = "tests.secret"
 
 
 @pytest.fixture
-def secret(db, monkeypatch):
+def secret(db, own_types):
     """Declare and register a Type with a sensitive argument."""
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
 
     @task_type(NAME, sensitive=["password"], max_retries=0)
     def handler(
@@ -52,14 +49,8 @@ def secret(db, monkeypatch):
 
 
 @pytest.fixture
-def api(page):
-    return Api(User.objects.get())
-
-
-@pytest.fixture
-def page(client, db):
-    client.force_login(User.objects.create_superuser("root", password="secret"))
-    return client
+def api(admin_user):
+    return Api(admin_user)
 
 
 @pytest.fixture
@@ -114,32 +105,29 @@ def test_api_and_shell_do_not_show_a_sensitive_value(failed, api):
     assert api.get("schedules/logins").json()["inputs"] == {"user": "bob", "password": MASK}
     assert api.get(f"types/{NAME}").json()["sensitive"] == ["password"]
     for words in (["show", str(failed.uuid)], ["schedule", "show", "logins"], ["types"]):
-        for more in ([], ["--json"]):
-            out = StringIO()
-            call_command("atp", *words, *more, stdout=out)
-            assert not leaks(out.getvalue())
+        assert not leaks(shell(*words) + shell(*words, "--json"))
     # A process that does not declare the Type reads the masked names from the row of the Type.
     registry.remove(NAME)
     assert api.get(f"instances/{failed.uuid}/inputs").json()["value"]["password"] == MASK
 
 
 @pytest.mark.slow
-def test_pages_do_not_contain_a_sensitive_value(failed, page):
+def test_pages_do_not_contain_a_sensitive_value(failed, admin_client):
     """The pages of the admin do not contain the value either."""
     [group] = ErrorGroup.objects.all()
     names = {"finished": failed.uuid, "failed": failed.uuid, "error": group.name}
     for case in PAGES:
         if case.method == "get" and not re.search("{(accepted|graph|daemon)}", case.path):
             path = case.path.replace("tests.add", NAME).replace("nightly", "logins")
-            answer = page.get(path.format(**names))
+            answer = admin_client.get(path.format(**names))
             shown = answer.getvalue() if answer.streaming else answer.content
             assert not leaks(shown.decode()), path
-    again = page.get(f"/atp/types/{NAME}/enqueue/?like={failed.uuid}")
+    again = admin_client.get(f"/atp/types/{NAME}/enqueue/?like={failed.uuid}")
     assert MASK in again.content.decode()
     assert not leaks(again.content.decode())
     rows = [failed, Inputs.objects.get(pk=failed.pk), queue.get_schedule("logins")]
     for row in [*rows, Type.objects.get(identifier=NAME)]:
-        shown = page.get(reverse(f"admin:atp_{row._meta.model_name}_change", args=[row.pk]))
+        shown = admin_client.get(reverse(f"admin:atp_{row._meta.model_name}_change", args=[row.pk]))
         assert shown.status_code == 200
         assert not leaks(shown.content.decode())
 
@@ -147,28 +135,30 @@ def test_pages_do_not_contain_a_sensitive_value(failed, page):
 # A mask is not a valid value
 
 
-def test_mask_is_refused_as_an_input(secret, failed, api, page):
+def test_mask_is_refused_as_an_input(secret, failed, api, admin_client):
     before = Instance.objects.count()
     with pytest.raises(InvalidInputs, match="'password' is sensitive"):
         secret.enqueue(user="ann", password=MASK)
     answer = api.post("instances", {"type": NAME, "inputs": {"user": "ann", "password": MASK}})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "inputs.password"
-    again = page.get(f"/atp/types/{NAME}/enqueue/?like={failed.uuid}").context["form"].initial
+    again = (
+        admin_client.get(f"/atp/types/{NAME}/enqueue/?like={failed.uuid}").context["form"].initial
+    )
     form = {name: "" if value is None else value for name, value in again.items()}
-    assert page.post(f"/atp/types/{NAME}/enqueue/", form).status_code == 422
+    assert admin_client.post(f"/atp/types/{NAME}/enqueue/", form).status_code == 422
     told = api.send("PATCH", "schedules/logins", {"inputs": {"user": "eve", "password": MASK}})
     assert told.status_code == 422
     assert Instance.objects.count() == before
     assert json.loads(queue.get_schedule("logins").data)["password"] == f"{SECRET}!"
 
 
-def test_form_of_a_schedule_keeps_the_inputs_that_it_masks(failed, page):
-    form = page.get("/atp/schedules/logins/change/").context["form"]
+def test_form_of_a_schedule_keeps_the_inputs_that_it_masks(failed, admin_client):
+    form = admin_client.get("/atp/schedules/logins/change/").context["form"]
     shown = {name: "" if value is None else value for name, value in form.initial.items()}
     hidden_too = {f"initial-{name}": value for name, value in shown.items()}
     sent = {**shown, **hidden_too, "priority": "3"}
-    assert page.post("/atp/schedules/logins/change/", sent).status_code == 302
+    assert admin_client.post("/atp/schedules/logins/change/", sent).status_code == 302
     row = queue.get_schedule("logins")
     assert (row.priority, json.loads(row.data)["password"]) == (3, f"{SECRET}!")
 
@@ -209,9 +199,8 @@ def test_errors_about_inputs_do_not_reveal_a_sensitive_value(secret, api, atp):
 # The declaration, and the masks
 
 
-def test_sensitive_parameter_rejects_names_that_are_not_arguments(monkeypatch):
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
-
+@pytest.mark.usefixtures("own_types")
+def test_sensitive_parameter_rejects_names_that_are_not_arguments():
     def handler(context, password):
         pass
 

@@ -43,136 +43,128 @@ def test_operation_refused_for_one_instance_is_done_for_the_others(host):
     assert queue.get(other.uuid).state == State.ACCEPTED
 
 
-class TestCancel:
-    def test_operator_who_acts_after_a_cancel_is_refused_and_told_of_it(self, host):
-        """If two operators act at once, the error tells the second what the first has done."""
-        waiting = echo.enqueue()
-        queue.cancel(waiting, by="ann")
-        for verb in (queue.cancel, queue.pause, queue.resume, queue.release):
-            with pytest.raises(IllegalTransition, match=r"it is FAILED \(CANCELLED\)\.$"):
-                verb(waiting, by="bob")
-        one = echo.enqueue()
-        run(host, Event.START)
-        queue.cancel(one, by="ann")
-        for verb in (queue.cancel, queue.release):
-            with pytest.raises(IllegalTransition, match="is being cancelled already"):
-                verb(one, by="bob")
-        assert "bob" not in {record.who for record in one.log}
+def test_operator_who_acts_after_a_cancel_is_refused_and_told_of_it(host):
+    """If two operators act at once, the error tells the second what the first has done."""
+    waiting = echo.enqueue()
+    queue.cancel(waiting, by="ann")
+    for verb in (queue.cancel, queue.pause, queue.resume, queue.release):
+        with pytest.raises(IllegalTransition, match=r"it is FAILED \(CANCELLED\)\.$"):
+            verb(waiting, by="bob")
+    one = echo.enqueue()
+    run(host, Event.START)
+    queue.cancel(one, by="ann")
+    for verb in (queue.cancel, queue.release):
+        with pytest.raises(IllegalTransition, match="is being cancelled already"):
+            verb(one, by="bob")
+    assert "bob" not in {record.who for record in one.log}
 
 
-class TestRemoving:
-    def test_delete_with_cancel_removes_a_running_instance_only_after_its_end(self, host):
-        """G12: a waiting Instance is deleted at once, and a running Instance only after its end."""
-        running = echo.enqueue()
-        run(host, Event.START)
-        waiting = echo.enqueue()
-        assert queue.delete(waiting, running, by="ann", cancel=True) == 1
-        assert list(Instance.objects.all()) == [running]
-        assert queue.task(running).request == "cancel"
-        assert queue.delete(running, cancel=True) == 0
-        end = Move(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
-        assert host.record(end) == []
-        assert queue.delete(running, by="ann", cancel=True) == 1
-        assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
-
-    def test_delete_of_a_live_instance_removes_nothing(self, world, host):
-        """G1, G12: the ended Instances of the same call are not deleted either."""
-        ended, *live = (
-            Instance.objects.get(pk=world.bring_to(state, host, type=echo.registration()).instance)
-            for state in (State.FINISHED, *sorted(LIVE, reverse=True))
-        )
-        for one in live:
-            with pytest.raises(IllegalTransition, match=str(one.uuid)):
-                queue.delete(ended, one)
-        assert Instance.objects.count() == 1 + len(LIVE)
-        assert queue.delete(ended) == 1
-        assert queue.delete() == 0
-
-    def test_cancel_and_purge_work_in_chunks_until_nothing_is_left(self, host, monkeypatch):
-        """G12: an Instance within the retention of its Type is kept."""
-        monkeypatch.setattr(instances, "CHUNK", 2)
-        made = add.enqueue_many([(n,) for n in range(5)])
-        assert queue.cancel(*made) == queue.cancel() == []
-        queue.redrive(*made)
-        echo.enqueue()
-        past = get_store().now() - timedelta(days=2)
-        run(host, Event.START, Event.FINISH, time=past)
-        assert queue.purge("tests.echo") == 0
-        assert queue.purge() == 5
-        assert [one.type.identifier for one in Instance.objects.all()] == ["tests.echo"]
+def test_delete_with_cancel_removes_a_running_instance_only_after_its_end(host):
+    """G12: a waiting Instance is deleted at once, and a running Instance only after its end."""
+    running = echo.enqueue()
+    run(host, Event.START)
+    waiting = echo.enqueue()
+    assert queue.delete(waiting, running, by="ann", cancel=True) == 1
+    assert list(Instance.objects.all()) == [running]
+    assert queue.task(running).request == "cancel"
+    assert queue.delete(running, cancel=True) == 0
+    end = Move(event=Event.FAIL, instance=running.pk, attempt=1, reason=Reason.CANCELLED)
+    assert host.record(end) == []
+    assert queue.delete(running, by="ann", cancel=True) == 1
+    assert LogRecord.objects.about("type:tests.echo").last().who == "ann"
 
 
-class TestRemovingAsADjangoDeveloperDoes:
-    """Deletion by Django's ``delete()`` of a model or a QuerySet."""
+def test_delete_of_a_live_instance_removes_nothing(world, host):
+    """G1, G12: the ended Instances of the same call are not deleted either."""
+    ended, *live = (
+        Instance.objects.get(pk=world.bring_to(state, host, type=echo.registration()).instance)
+        for state in (State.FINISHED, *sorted(LIVE, reverse=True))
+    )
+    for one in live:
+        with pytest.raises(IllegalTransition, match=str(one.uuid)):
+            queue.delete(ended, one)
+    assert Instance.objects.count() == 1 + len(LIVE)
+    assert queue.delete(ended) == 1
+    assert queue.delete() == 0
 
-    def ended(self):
-        instance = echo.enqueue()
-        queue.cancel(instance, by="the test")
-        return Instance.objects.get(pk=instance.pk)
 
-    def test_django_delete_refuses_a_live_instance(self):
-        """G1: a daemon might be running the Instance. The error names the right call instead."""
-        live, done = echo.enqueue(), self.ended()
-        with pytest.raises(IllegalTransition, match=r"queue\.delete\(instance, cancel=True\)"):
-            live.delete()
-        with pytest.raises(IllegalTransition, match=str(live.uuid)):
-            Instance.objects.filter(pk__in=[done.pk, live.pk]).delete()
-        assert Task.objects.filter(pk=live.pk).exists()
-        # The state of a Python object can be outdated.
-        queue.redrive(done, by="the test")
-        stale = Instance(pk=done.pk, type=done.type, state="FAILED", uuid=done.uuid)
-        with pytest.raises(IllegalTransition):
-            stale.delete(using="default")
-        with pytest.raises(ProtectedError):
-            Type.objects.get(identifier="tests.echo").delete()
-        assert Instance.objects.count() == 2
-        queue.cancel(live, done)
-        Instance.objects.get(pk=done.pk).delete()
-        assert Instance.objects.filter(pk=live.pk).delete()[0] >= 1
-        assert not Instance.objects.exists()
+def test_cancel_and_purge_work_in_chunks_until_nothing_is_left(host, monkeypatch):
+    """G12: an Instance within the retention of its Type is kept."""
+    monkeypatch.setattr(instances, "CHUNK", 2)
+    made = add.enqueue_many([(n,) for n in range(5)])
+    assert queue.cancel(*made) == queue.cancel() == []
+    queue.redrive(*made)
+    echo.enqueue()
+    past = get_store().now() - timedelta(days=2)
+    run(host, Event.START, Event.FINISH, time=past)
+    assert queue.purge("tests.echo") == 0
+    assert queue.purge() == 5
+    assert [one.type.identifier for one in Instance.objects.all()] == ["tests.echo"]
+
+
+def test_django_delete_refuses_a_live_instance():
+    """G1: a daemon might be running the Instance. The error names the right call instead."""
+    live, done = echo.enqueue(), echo.enqueue()
+    queue.cancel(done, by="the test")
+    with pytest.raises(IllegalTransition, match=r"queue\.delete\(instance, cancel=True\)"):
+        live.delete()
+    with pytest.raises(IllegalTransition, match=str(live.uuid)):
+        Instance.objects.filter(pk__in=[done.pk, live.pk]).delete()
+    assert Task.objects.filter(pk=live.pk).exists()
+    # The state of a Python object can be outdated.
+    queue.redrive(done, by="the test")
+    stale = Instance(pk=done.pk, type=done.type, state="FAILED", uuid=done.uuid)
+    with pytest.raises(IllegalTransition):
+        stale.delete(using="default")
+    with pytest.raises(ProtectedError):
+        Type.objects.get(identifier="tests.echo").delete()
+    assert Instance.objects.count() == 2
+    queue.cancel(live, done)
+    Instance.objects.get(pk=done.pk).delete()
+    assert Instance.objects.filter(pk=live.pk).delete()[0] >= 1
+    assert not Instance.objects.exists()
 
 
 VERBS = (queue.cancel, queue.pause, queue.resume, queue.release, queue.redrive, queue.delete)
 
 
-class TestWhatVerbsTake:
-    """G13: operations take an Instance or its uuid. Anything else is refused before any write."""
-
-    def test_operations_reject_an_unknown_instance_or_an_invalid_actor(self, world):
-        one, ended, gone = (echo.enqueue() for _ in range(3))
-        queue.cancel(ended, gone)
-        queue.delete(gone)
-        gone.pk = 2**40
-        before = world.snapshot()
-        for verb in VERBS:
-            for wrong in ("nonsense", "", 7, None, 1.5, b"x", [], object()):
-                with pytest.raises(UnknownInstance):
-                    verb(wrong)
-            for by in (5, None, b"ann", "x" * 201, "a\0b"):
-                with pytest.raises(InvalidOption, match="by"):
-                    verb(one, by=by)
-        for verb, *given in (
-            *((queue.cancel, one, "nonsense"), (queue.redrive, ended, "nonsense")),
-            *((queue.delete, ended, "nonsense"), (queue.cancel, gone), (queue.delete, gone)),
-        ):
+def test_operations_reject_an_unknown_instance_or_an_invalid_actor(world):
+    """G13: anything but an Instance or its uuid is refused before any write."""
+    one, ended, gone = (echo.enqueue() for _ in range(3))
+    queue.cancel(ended, gone)
+    queue.delete(gone)
+    gone.pk = 2**40
+    before = world.snapshot()
+    for verb in VERBS:
+        for wrong in ("nonsense", "", 7, None, 1.5, b"x", [], object()):
             with pytest.raises(UnknownInstance):
-                verb(*given)
-        assert world.snapshot() == before
+                verb(wrong)
+        for by in (5, None, b"ann", "x" * 201, "a\0b"):
+            with pytest.raises(InvalidOption, match="by"):
+                verb(one, by=by)
+    for verb, *given in (
+        *((queue.cancel, one, "nonsense"), (queue.redrive, ended, "nonsense")),
+        *((queue.delete, ended, "nonsense"), (queue.cancel, gone), (queue.delete, gone)),
+    ):
+        with pytest.raises(UnknownInstance):
+            verb(*given)
+    assert world.snapshot() == before
 
-    def test_operations_accept_an_instance_by_its_uuid(self, host):
-        one = echo.enqueue()
-        run(host, Event.START)
-        queue.pause(one.uuid)
-        queue.resume(str(one.uuid))
-        assert queue.release(one.uuid) is True
-        assert queue.release(echo.enqueue()) is False  # no daemon holds this Instance
-        assert [each.pk for each in queue.cancel(str(one.uuid))] == [one.pk]
-        other = echo.enqueue()
-        assert queue.cancel(other.uuid) == []
-        queue.redrive(str(other.uuid))
-        assert queue.get(other.uuid).state == State.ACCEPTED
-        queue.cancel(other.uuid)
-        assert queue.delete(other.uuid) == 1
+
+def test_operations_accept_an_instance_by_its_uuid(host):
+    one = echo.enqueue()
+    run(host, Event.START)
+    queue.pause(one.uuid)
+    queue.resume(str(one.uuid))
+    assert queue.release(one.uuid) is True
+    assert queue.release(echo.enqueue()) is False  # no daemon holds this Instance
+    assert [each.pk for each in queue.cancel(str(one.uuid))] == [one.pk]
+    other = echo.enqueue()
+    assert queue.cancel(other.uuid) == []
+    queue.redrive(str(other.uuid))
+    assert queue.get(other.uuid).state == State.ACCEPTED
+    queue.cancel(other.uuid)
+    assert queue.delete(other.uuid) == 1
 
 
 def test_pause_of_a_transactional_instance_is_refused_if_its_type_is_declared(world, monkeypatch):
@@ -205,7 +197,6 @@ def test_change_of_an_instance_sets_its_priority_collection_and_due_time(world):
 
 
 def test_change_rejects_invalid_values_and_writes_nothing(world):
-    """G13: each error says what is wrong."""
     instance = echo.enqueue()
     before = world.snapshot()
     for what, told in (

@@ -29,7 +29,7 @@ def worked(ago, busy, *, daemon=ONE, capacity=120, span=Span.MINUTE, memory=0):
     )
 
 
-def test_history_adds_up_daemons_and_the_rows_of_a_period(django_assert_num_queries):
+def test_history_adds_up_the_daemons_or_has_one_of_them(django_assert_num_queries):
     worked(2 * MINUTE, 30, memory=5)
     worked(2 * MINUTE, 0, capacity=0, memory=9)
     worked(2 * MINUTE, 60, daemon=TWO)
@@ -44,12 +44,7 @@ def test_history_adds_up_daemons_and_the_rows_of_a_period(django_assert_num_quer
     assert [each.value for each in points if each.capacity] == [0.375]
     assert points[0].value is None
     assert [each.is_partial for each in points[-2:]] == [False, True]
-
-
-def test_history_of_one_daemon_leaves_out_the_others():
-    worked(MINUTE, 30)
-    worked(MINUTE, 60, daemon=TWO)
-    assert [point.value for point in usage(HOUR, NOW, daemon=TWO)][-2:] == [0.5, None]
+    assert [each.value for each in usage(HOUR, NOW, daemon=TWO) if each.capacity] == [0.5]
 
 
 def test_history_of_a_week_has_minutes_and_hours():

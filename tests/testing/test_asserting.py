@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from atp import Graph, task_type
 from atp.exceptions import InvalidInputs, InvalidOption, UnknownType
-from atp.operations.registry import registry
 from tests.app.tasks import add, echo, keyword
 from tests.app.tasks_testing import chain, group, typed
 
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.django_db
 
 
 def told(ask, *args, **given):
-    """Return the message of a failed assertion."""
     with pytest.raises(AssertionError) as raised:
         ask(*args, **given)
     return str(raised.value)
@@ -108,9 +106,8 @@ def test_assertions_reject_unknown_types_arguments_and_options(atp):
             ask(group, on_finished=group)
 
 
-def test_an_argument_named_like_an_option_is_passed_in_inputs(atp, monkeypatch):
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
-
+@pytest.mark.usefixtures("own_types")
+def test_an_argument_named_like_an_option_is_passed_in_inputs(atp):
     @task_type("kit.priority")
     def made(context, *, priority):
         """Take an argument that has the name of an option."""

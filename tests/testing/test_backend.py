@@ -2,7 +2,6 @@
 
 import pytest
 from django.db import connection, transaction
-from django.test import override_settings
 
 from atp.backend.frameworks import TaskResultStatus
 from atp.models import Instance
@@ -19,9 +18,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def inline():
-    with override_settings(TASKS=INLINE):
-        yield
+def inline(settings):
+    settings.TASKS = INLINE
 
 
 def test_inline_backend_runs_a_task_when_it_is_enqueued():

@@ -22,9 +22,8 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def declare(monkeypatch):
+def declare(monkeypatch, own_types):
     """A function that declares a Type for one test."""
-    monkeypatch.setattr(registry, "_types", dict(registry._types))
     monkeypatch.setattr(registry, "_former", dict(registry._former))
 
     def declare(handler, identifier="drains.own", **parameters):
@@ -102,17 +101,11 @@ def test_handlers_get_inputs_as_the_queue_stores_them(atp):
     assert events == ["enqueue", "claim", "start", "finish"]
 
 
-def test_drain_follows_priorities_and_gates(atp):
+def test_drain_follows_priorities_and_skips_what_was_cancelled(atp):
+    queue.cancel(echo.enqueue(p=7))
     for priority in (0, 10, 5):
         echo.using(priority=priority).enqueue(p=priority)
     assert [run.response["p"] for run in atp.drain()] == [10, 5, 0]
-    queue.hold("tests.echo")
-    row = echo.enqueue(a=1)
-    assert atp.drain() == []
-    queue.cancel(row.uuid)
-    queue.open_gate("tests.echo")
-    assert atp.drain() == []
-    assert queue.get(row.uuid).reason == "CANCELLED"
 
 
 def test_drain_can_simulate_an_attempt_lost_before_or_after_the_handler(atp):
@@ -152,14 +145,20 @@ def test_the_instance_is_running_while_its_handler_runs(atp):
     assert not is_told or planning() == ("on",)
 
 
-def test_the_method_work_runs_one_attempt_and_no_other_task(atp):
+def test_the_method_work_runs_one_attempt_and_no_other_task(atp, declare):
+    """It applies the options set by ``using()``."""
     other = tasks.group.enqueue(name="other")
     assert atp.work(tasks.group, name="a").state == "FINISHED"
     assert queue.get(other.uuid).state == "ACCEPTED"
     run = atp.work(tasks.later, attempt=2)
     assert (run.attempt, run.response) == (2, 2)
-    run = atp.work(tasks.refused, attempt=3, raises=False)
-    assert (run.state, run.reason) == ("FAILED", "ERROR")
+    own = declare(facts)
+    run = atp.work(own.using(collection="c", priority=7, identifier="i"))
+    assert run.response == ["c", 7, "i"]
+    assert facts(atp.context(own.using(collection="c", priority=7))) == ["c", 7, None]
+    ended = atp.work(tasks.refused, attempt=3, raises=False)
+    refused = atp.work(declare(fails, max_retries=3).using(max_retries=0), raises=False)
+    assert (ended.state, refused.state, refused.reason) == ("FAILED", "FAILED", "ERROR")
 
 
 def test_a_saga_is_undone_while_many_graphs_are_live(atp, declare):
@@ -196,15 +195,6 @@ def facts(context):
 
 def fails(context, number=0):
     raise ValueError(number)
-
-
-def test_the_method_work_applies_the_options_set_by_using(atp, declare):
-    own = declare(facts)
-    run = atp.work(own.using(collection="c", priority=7, identifier="i"))
-    assert run.response == ["c", 7, "i"]
-    assert facts(atp.context(own.using(collection="c", priority=7))) == ["c", 7, None]
-    run = atp.work(declare(fails, max_retries=3).using(max_retries=0), raises=False)
-    assert (run.state, run.reason) == ("FAILED", "ERROR")
 
 
 def test_drain_empties_a_full_queue_and_runs_instances_of_a_former_name(atp, declare):
