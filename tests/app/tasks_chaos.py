@@ -13,16 +13,20 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import WRAPPER_ASSIGNMENTS, update_wrapper
+from inspect import iscoroutinefunction
 
 from django.contrib.auth.models import Group
 
 from atp import Fatal, Interrupted, Retry, task_type
 
+from ..chaos.record import uptime
+
 TICK = 0.02
 # What is longer than MAX_RESPONSE_INLINE is stored as a file.
 LARGE = "x" * 100_000
+BESIDE = {"concurrency": 20, "needs": {"tests": "loops"}}
 
 # A child says that it is at work for as long as it lives, which is longer than any handler.
 CHILD = """
@@ -37,33 +41,23 @@ while time.monotonic() < end:
 """
 
 
-def uptime():
-    """Return seconds on a clock that never steps and that all processes of the host share."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Account:
     """Writes the lines of one attempt."""
 
     def __init__(self, path, context):
         self.path = path
+        self.answer = {"attempt": context.attempt, "nonce": os.urandom(8).hex()}
         self._context = context
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def facts(self, event, **more):
         """Return a line as a dict; ``time`` is on the clock of :func:`uptime`."""
         uuid, attempt = str(self._context.uuid), self._context.attempt
-        return {
-            "event": event,
-            "time": uptime(),
-            "instance": uuid,
-            "attempt": attempt,
-            "pid": os.getpid(),
-            **more,
-        }
+        known = {"event": event, "time": uptime(), "instance": uuid, "attempt": attempt}
+        return {**known, "pid": os.getpid(), **more}
 
     def write(self, event, **more):
-        os.write(self._file, (json.dumps(self.facts(event, **more)) + "\n").encode())
+        os.write(self.file, (json.dumps(self.facts(event, **more)) + "\n").encode())
 
     def work(self, seconds, *, stubborn=False):
         """Work for this many seconds, and unless ``stubborn``, check for interruptions."""
@@ -77,64 +71,50 @@ class Account:
             with suppress(Interrupted):
                 time.sleep(TICK)
 
-    def close(self):
-        os.close(self._file)
+
+@contextmanager
+def recorded(path, context):
+    """Yield the Account of an attempt, with its start before and its end after."""
+    account = Account(path, context)
+    account.write("start")
+    try:
+        yield account
+        account.write("end", outcome="returned", nonce=account.answer["nonce"])
+    except BaseException as error:
+        account.write("end", outcome=type(error).__name__)
+        raise
+    finally:
+        os.close(account.file)
 
 
 def chaos_type(identifier, **parameters):
-    """Declare a handler that gets its Account and returns what it wrote last."""
+    """Declare a handler that gets its Account and returns what it wrote last.
+
+    One that runs in a loop, beside others, is a coroutine function.
+    """
 
     def decorate(handler):
         def attempt(context, *, path, **inputs):
-            account = Account(path, context)
-            account.write("start")
-            try:
+            with recorded(path, context) as account:
                 handler(context, account, **inputs)
-                nonce = os.urandom(8).hex()
-                account.write("end", outcome="returned", nonce=nonce)
-            except BaseException as error:
-                account.write("end", outcome=type(error).__name__)
-                raise
-            finally:
-                account.close()
-            answer = {"attempt": context.attempt, "nonce": nonce}
-            return answer | ({"padding": LARGE} if inputs.get("large") else {})
+            return account.answer | ({"padding": LARGE} if inputs.get("large") else {})
 
-        update_wrapper(attempt, handler, WRAPPER_ASSIGNMENTS, ())
-        # Without the handler's own signature, which has no path.
-        del attempt.__wrapped__
-        return task_type(identifier, **{"timeout": 60, **parameters})(attempt)
-
-    return decorate
-
-
-def beside_type(identifier, **parameters):
-    """Declare a handler that runs in a loop, beside others; otherwise as :func:`chaos_type`."""
-
-    def decorate(handler):
-        async def attempt(context, *, path, **inputs):
-            account = Account(path, context)
-            account.write("start")
-            try:
+        async def attempt_beside(context, *, path, **inputs):
+            with recorded(path, context) as account:
                 await handler(context, account, **inputs)
-                nonce = os.urandom(8).hex()
-                account.write("end", outcome="returned", nonce=nonce)
-            except BaseException as error:
-                account.write("end", outcome=type(error).__name__)
-                raise
-            finally:
-                account.close()
-            return {"attempt": context.attempt, "nonce": nonce}
+            return account.answer
 
-        update_wrapper(attempt, handler, WRAPPER_ASSIGNMENTS, ())
-        del attempt.__wrapped__
-        own = {"timeout": 60, "concurrency": 20, "needs": {"tests": "loops"}}
-        return task_type(identifier, **{**own, **parameters})(attempt)
+        is_beside = iscoroutinefunction(handler)
+        made, own = (attempt_beside, BESIDE) if is_beside else (attempt, {})
+        update_wrapper(made, handler, WRAPPER_ASSIGNMENTS, ())
+        # Without the handler's own signature, which has no path.
+        del made.__wrapped__
+        return task_type(identifier, **{"timeout": 60, **own, **parameters})(made)
 
     return decorate
 
 
-@beside_type("chaos.beside")
+@chaos_type("chaos.beside")
 async def beside(context, account, seconds):
     end = uptime() + seconds
     while uptime() < end:
@@ -142,13 +122,13 @@ async def beside(context, account, seconds):
         await asyncio.sleep(TICK)
 
 
-@beside_type("chaos.beside_crash", max_restarts=1)
+@chaos_type("chaos.beside_crash", max_restarts=1)
 async def beside_crash(context, account, how):
     await asyncio.sleep(0.1)
     _crash(account, how)
 
 
-@beside_type("chaos.beside_block", timeout=1.0, cancel_grace=0.2, max_restarts=0)
+@chaos_type("chaos.beside_block", timeout=1.0, cancel_grace=0.2, max_restarts=0)
 async def beside_block(context, account):
     """Block the loop, so that no other attempt of it goes on."""
     await asyncio.sleep(0.1)
@@ -299,19 +279,11 @@ def steps(context, account, seconds):
 @task_type("chaos.node", timeout=60, max_retries=3)
 def node(context, *, path, how, parts):
     """Return one more than the sum of the upstream nodes' values."""
-    account = Account(path, context)
-    account.write("start")
-    try:
+    with recorded(path, context) as account:
         if how == "works":
             account.work(0.3)
         if how == "fails":
             raise Fatal("as it was to")
         if how == "retries" and context.attempt == 1:
             raise Retry("once more", after=0.1)
-        account.write("end", outcome="returned")
-    except BaseException as error:
-        account.write("end", outcome=type(error).__name__)
-        raise
-    finally:
-        account.close()
     return {"value": 1 + sum(parts)}

@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 from tests.receiver import receiver
@@ -68,6 +67,7 @@ def main(argv=None):
                 tell=_tell,
                 minutes=minutes,
                 actions=actions,
+                is_drawn=not options.short,
                 kills=options.steps or options.tailers or 0,
                 outside=outside,
             ).run()
@@ -96,24 +96,18 @@ def _sources(folder):
 
 
 def _scenario(options):
-    """Return a function that makes the Scenario named in the options."""
-    from .graphs import Graphs
-    from .hooks import Hooks
-    from .run import Run
-    from .slots import Slots
-    from .steps import Steps
-    from .tailers import Tailers
+    """Return the Scenario named in the options."""
+    from . import graphs, hooks, run, slots, steps, tailers
 
-    for scenario, is_wanted in (
-        (Slots, options.schedules),
-        (Steps, options.steps),
-        (Tailers, options.tailers),
-        (Graphs, options.graphs),
-        (Hooks, options.hooks),
-    ):
-        if is_wanted:
-            return scenario
-    return partial(Run, is_drawn=not options.short)
+    wanted = (
+        (options.schedules, slots.Slots),
+        (options.steps, steps.Steps),
+        (options.tailers, tailers.Tailers),
+        (options.graphs, graphs.Graphs),
+        (options.hooks, hooks.Hooks),
+        (True, run.Run),
+    )
+    return next(scenario for is_wanted, scenario in wanted if is_wanted)
 
 
 def _tell(line):

@@ -68,12 +68,13 @@ class Calling(Background):
         self.counts = Counter()
 
     def _turn(self):
-        self._do(*self._random.choices([*self.verbs], [*self.verbs.values()]))
+        [verb] = self._random.choices([*self.verbs], [*self.verbs.values()])
+        self._do(verb, getattr(self, f"_{verb}"))
 
-    def _do(self, verb, *target):
+    def _do(self, verb, operation):
         """Call an operation and count the outcome."""
         try:
-            getattr(self, f"_{verb}")(*target)
+            operation()
         except (NothingThere, *self.refusals) as refusal:
             verb = "nothing was there" if isinstance(refusal, NothingThere) else "refused"
         self.counts[f"by operators: {verb}"] += 1

@@ -6,6 +6,12 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import groupby
 
+from django.contrib.auth.models import Group
+
+from atp.models import Instance, LogRecord, Task
+from atp.reports import statistics
+from atp.store import get_store
+
 from . import record
 from .record import uptime
 
@@ -105,30 +111,27 @@ class Evidence:
         return self.executions.get(story.uuid, {})
 
 
-def gather(*, begun, path, feed, operators, fleet, server):
+def gather(begun, fleet, server, *, path, feed, operators):
     """Collect the Evidence of a run that has ended."""
     clock = time.time() - uptime()
-    stories, strange = _stories(clock)
-    counted, recounted = _numbers()
-    return Evidence(
+    found = Evidence(
         begun=begun,
-        stories=stories,
-        strange_tasks=strange,
         executions=record.read(path),
-        rows=_rows(),
         enqueued=feed.fates,
         cancels=operators.cancels,
         hits=list(fleet.hits),
         outages=list(server.outages) if server else [],
         daemons=[_daemon(member, clock) for member in fleet.members],
-        counted=counted,
-        recounted=recounted,
     )
+    found.stories, found.strange_tasks = _stories(clock)
+    found.counted, found.recounted = _numbers()
+    for name in Group.objects.values_list("name", flat=True):
+        uuid, _, attempt = name.partition("/")
+        found.rows.setdefault(uuid, []).append(int(attempt))
+    return found
 
 
 def _stories(clock):
-    from atp.models import Instance, LogRecord, Task
-
     logs = {
         key: tuple(_copied(Entry, row, time=row.time.timestamp() - clock) for row in rows)
         for key, rows in groupby(
@@ -142,21 +145,8 @@ def _stories(clock):
     return stories, len(tasks - {row.pk for row in rows})
 
 
-def _rows():
-    from django.contrib.auth.models import Group
-
-    rows = {}
-    for name in Group.objects.values_list("name", flat=True):
-        uuid, _, attempt = name.partition("/")
-        rows.setdefault(uuid, []).append(int(attempt))
-    return rows
-
-
 def _numbers():
     """Return the counted numbers and those in the log, by Type and column."""
-    from atp.reports import statistics
-    from atp.store import get_store
-
     while get_store().statistics.pay():
         """Nobody is there any more to count what killed daemons have left."""
     return [

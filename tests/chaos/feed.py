@@ -1,10 +1,9 @@
 """The feed enqueues tasks during the run and keeps the outcome of each enqueue."""
 
 import contextlib
-from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import NamedTuple
+from functools import partial
 
 from django.db import connection, transaction
 
@@ -27,14 +26,6 @@ class Fate(Enum):
     COMMITTED = "committed"
     UNKNOWN = "unknown"
     ROLLED_BACK = "rolled back"
-
-
-class Call(NamedTuple):
-    """A pending enqueue; a patient caller repeats the enqueue if it got no answer."""
-
-    identifier: str
-    enqueue: Callable[[], object]
-    is_patient: bool
 
 
 class _Undone(Exception):
@@ -60,15 +51,14 @@ class Feed(Background):
             return
         how = self._random.random()
         if how < 0.05:
-            self._enqueue_in_transaction([self._next()], Fate.ROLLED_BACK, Fate.ROLLED_BACK)
+            self._enqueue_in_transaction(1, Fate.ROLLED_BACK, Fate.ROLLED_BACK)
         elif how < 0.10:
-            calls = [self._next() for _ in range(self._random.randint(2, 10))]
-            self._enqueue_in_transaction(calls, Fate.COMMITTED, Fate.UNKNOWN)
+            self._enqueue_in_transaction(self._random.randint(2, 10), Fate.COMMITTED, Fate.UNKNOWN)
         else:
-            self._enqueue_one(self._next())
+            self._enqueue_one(*self._next())
 
     def _next(self):
-        """Return a random Call, whose fate is unknown until it is made."""
+        """Return a new identifier, whose fate is unknown, and a function that enqueues its task."""
         source = self._random
         kind = kinds.choose(source, with_long=self._with_long)
         inputs = kind.inputs(source)
@@ -83,28 +73,29 @@ class Feed(Background):
         if source.random() < 0.1:
             options["run_after"] = timedelta(seconds=source.uniform(0.1, 3))
         task_type = registry.get(kind.type).using(**options)
-        is_patient = source.random() < 0.5
-        return Call(identifier, lambda: task_type.enqueue(path=self._path, **inputs), is_patient)
+        return identifier, partial(task_type.enqueue, path=self._path, **inputs)
 
-    def _enqueue_one(self, call):
+    def _enqueue_one(self, identifier, enqueue):
         """Enqueue a task; half of the callers repeat the enqueue if they get no answer."""
+        is_patient = self._random.random() < 0.5
         while True:
             try:
-                call.enqueue()
+                enqueue()
             except FAILURES:
                 connection.close()
             else:
-                self.fates[call.identifier] = Fate.COMMITTED
+                self.fates[identifier] = Fate.COMMITTED
                 return
-            if not call.is_patient or self._enough.wait(self.pause[0]):
+            if not is_patient or self._enough.wait(self.pause[0]):
                 return
 
-    def _enqueue_in_transaction(self, calls, fate, without_answer):
+    def _enqueue_in_transaction(self, count, fate, without_answer):
         """Enqueue several tasks in one transaction, which might be rolled back."""
-        self.fates |= dict.fromkeys((call.identifier for call in calls), without_answer)
+        calls = dict(self._next() for _ in range(count))
+        self.fates |= dict.fromkeys(calls, without_answer)
         with contextlib.suppress(_Undone), transaction.atomic():
-            for call in calls:
-                call.enqueue()
+            for enqueue in calls.values():
+                enqueue()
             if fate is Fate.ROLLED_BACK:
                 raise _Undone
-        self.fates |= dict.fromkeys((call.identifier for call in calls), fate)
+        self.fates |= dict.fromkeys(calls, fate)

@@ -24,6 +24,8 @@ BETWEEN_STOPS = 2.0
 # An orderly stop is over after this many seconds, also where the database is down.
 LEAVES_WITHIN = 40.0
 NOBODY = "nobody was there to be hit"
+# The targets that are hit with the supervisor.
+WHOLE = ("supervisor", "daemon")
 SOCKET = ".s.PGSQL.5432"
 
 
@@ -39,7 +41,7 @@ class Way:
         folder.mkdir()
         self._link, self._socket = folder / SOCKET, server.folder / SOCKET
         self.open()
-        self.url = f"{server.url_at(folder)}&application_name={self._name}"
+        self.url = f"{server.url(folder=folder)}&application_name={self._name}"
 
     def open(self):
         self.is_open = True
@@ -50,14 +52,11 @@ class Way:
         """Let no connection pass and end the existing ones; return their number."""
         self.is_open = False
         self._link.unlink(missing_ok=True)
+        sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
         try:
             with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-                    "WHERE application_name = %s",
-                    [self._name],
-                )
-                return cursor.fetchone()[0]
+                cursor.execute(sql, [self._name])
+                return len(cursor.fetchall())
         except (DatabaseError, InterfaceError):
             return 0  # the database is away from everybody
 
@@ -105,6 +104,11 @@ class Member:
     def status(self):
         """The exit status, or None while the daemon runs."""
         return self.atpd.process.poll()
+
+    def parts(self):
+        """Return the pids of the processes whose work a fault can hit; a loop is a worker."""
+        workers = [*self.atpd.workers(), *self.atpd.loops()]
+        return {"dispatcher": self.atpd.dispatchers(), "worker": workers}
 
     def look(self):
         """Remember all processes of the daemon, so that survivors can be found after its end."""
@@ -177,18 +181,14 @@ class Fleet:
             return NOBODY
         member = there[int(action.daemon * len(there))]
         verb, _, target = action.name.partition("_")
-        if target in ("supervisor", "daemon") and verb == "kill":
+        if target in WHOLE and verb == "kill":
             verb = "kill_whole"
         return getattr(self, f"_{verb}")(member, target, action)
 
     @staticmethod
     def _part(member, target, fraction):
         """Return the pid of a process of a daemon, or None if there is none at the moment."""
-        if target in ("supervisor", "daemon"):
-            return member.pid
-        atpd = member.atpd
-        # To operators and to faults, a loop is a worker.
-        found = [*atpd.workers(), *atpd.loops()] if target == "worker" else atpd.dispatchers()
+        found = [member.pid] if target in WHOLE else member.parts()[target]
         return found[int(fraction * len(found))] if found else None
 
     def _kill(self, member, target, action):
@@ -208,7 +208,7 @@ class Fleet:
         member.look()
         victims = [member.pid]
         if target == "daemon":
-            for pid in (*member.atpd.workers(), *member.atpd.loops()):
+            for pid in member.parts()["worker"]:
                 _send(pid, signal.SIGSTOP)  # so that its handler starts no child meanwhile
             member.look()
             victims += [pid for pid, _ in member.family if pid != member.pid]
@@ -225,7 +225,7 @@ class Fleet:
 
         A worker whose task is PAUSED can be stopped already.
         """
-        if target in ("supervisor", "daemon"):
+        if target in WHOLE:
             with self._lock:
                 if uptime() < member.resumed + BETWEEN_STOPS or not member.is_there:
                     return "its supervisor was stopped just now"
@@ -235,7 +235,7 @@ class Fleet:
             return NOBODY
         targets = [pid]
         if target == "daemon":
-            targets += [*member.atpd.dispatchers(), *member.atpd.workers(), *member.atpd.loops()]
+            targets += [pid for pids in member.parts().values() for pid in pids]
         stopped = {}
         since = uptime()
         for each in targets:
@@ -249,7 +249,7 @@ class Fleet:
             if is_alive(each, created):
                 _send(each, signal.SIGCONT)
         self.note(action.name, since, member, pid)
-        if target in ("supervisor", "daemon"):
+        if target in WHOLE:
             member.resumed = uptime()
         return f"{target} {pid} of daemon {member.pid} for {uptime() - since:.2f} s"
 

@@ -29,6 +29,10 @@ class Kind:
     overruns: bool = False
     at_once: int | None = None
 
+    def loses(self, attempt):
+        """Return True if the handler brings about itself that this attempt is lost."""
+        return self.overruns or self.crashes(attempt)
+
 
 def _seconds(least, most):
     return lambda random: {"seconds": round(random.uniform(least, most), 3)}

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from django.db.models import Q
 
@@ -44,29 +45,29 @@ class Operators(Calling):
 
     def _turn(self):
         for each in [each for each in self._on_hold if each[0] <= uptime()]:
-            _, verb, *target = each
-            self._do(verb, *target)
+            _, operation, *target = each
+            self._do(operation.__name__, partial(operation, *target, by=WHO))
             self._on_hold.remove(each)
         super()._turn()
 
-    def _undo_later(self, verb, *target):
-        self._on_hold.append((uptime() + self._random.uniform(*ON_HOLD), verb, *target))
+    def _undo_later(self, operation, *target):
+        self._on_hold.append((uptime() + self._random.uniform(*ON_HOLD), operation, *target))
 
     def settle(self):
         """Resume or release everything that is paused, quiet, held or limited."""
         for gate in queue.gates():
-            self._open(gate.type, gate.collection)
+            queue.open_gate(gate.type, gate.collection, by=WHO)
         for limit in queue.limits():
             if limit.who == WHO:
-                self._unlimit(limit.type, limit.collection)
+                queue.unlimit(limit.type, limit.collection, by=WHO)
         # Who was asked already, or has ended, refuses.
         for instance in Instance.objects.filter(Q(state=State.PAUSED) | Q(task__request=TO_PAUSE)):
             with suppress(*self.refusals):
-                self._resume(instance)
+                queue.resume(instance, by=WHO)
         for daemon in Daemon.objects.exclude(mode=Mode.STOPPING):
             if daemon.mode == Mode.QUIET or daemon.request:
                 with suppress(*self.refusals):
-                    self._claim_again(daemon)
+                    queue.command(daemon, DaemonCommand.RESUME, by=WHO)
 
     def _live(self, running=0.7):
         """Return a random live Instance, preferably one that a daemon holds."""
@@ -82,10 +83,7 @@ class Operators(Calling):
     def _pause(self):
         instance = self._live(running=1)
         queue.pause(instance, by=WHO)
-        self._undo_later("resume", instance)
-
-    def _resume(self, instance):
-        queue.resume(instance, by=WHO)
+        self._undo_later(queue.resume, instance)
 
     def _release(self):
         queue.release(self._live(), by=WHO)
@@ -94,44 +92,29 @@ class Operators(Calling):
         # A gate may be that of everything.
         place = (None, None) if self._random.random() < 0.1 else self._place()
         queue.hold(*place, by=WHO)
-        self._undo_later("open", *place)
-
-    def _open(self, type, collection):
-        queue.open_gate(type, collection, by=WHO)
+        self._undo_later(queue.open_gate, *place)
 
     def _limit(self):
         place = self._place()
-        given = self._random.choice(
-            (
-                {"max_running": self._random.randint(1, 3)},
-                {"rate": "20/s"},
-                {"rate": "5/s", "burst": 3, "max_running": 2},
-            )
-        )
+        at_once, both = {"max_running": self._random.randint(1, 3)}, {"burst": 3, "max_running": 2}
+        given = self._random.choice((at_once, {"rate": "20/s"}, {"rate": "5/s", **both}))
         queue.limit(*place, **given, by=WHO)
-        self._undo_later("unlimit", *place)
-
-    def _unlimit(self, type, collection):
-        queue.unlimit(type, collection, by=WHO)
+        self._undo_later(queue.unlimit, *place)
 
     def _quiet(self):
         daemon = self._one_of(Daemon.objects.order_by("pk"))
         queue.command(daemon, DaemonCommand.QUIET, by=WHO)
-        self._undo_later("claim_again", daemon)
-
-    def _claim_again(self, daemon):
-        queue.command(daemon, DaemonCommand.RESUME, by=WHO)
+        self._undo_later(queue.command, daemon, DaemonCommand.RESUME)
 
     def _change(self):
-        given = self._random.choice(
-            (
-                {"priority": self._random.choice((-10, 0, 10))},
-                {"due": timedelta(0)},
-                {"postpone": timedelta(seconds=self._random.uniform(0.1, 2))},
-                {"collection": self._random.choice(COLLECTIONS)},
-            )
-        )
-        queue.change(self._live(running=0), by=WHO, **given)
+        given = {
+            "priority": self._random.choice((-10, 0, 10)),
+            "due": timedelta(0),
+            "postpone": timedelta(seconds=self._random.uniform(0.1, 2)),
+            "collection": self._random.choice(COLLECTIONS),
+        }
+        name = self._random.choice(list(given))
+        queue.change(self._live(running=0), by=WHO, **{name: given[name]})
 
     def _cancel(self):
         instance = self._live()

@@ -3,6 +3,8 @@
 import random
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
 
 from django.conf import settings
 from django.core.management import call_command
@@ -10,15 +12,15 @@ from django.db import DatabaseError, InterfaceError, connection, connections
 
 from atp import queue
 from atp.commands import Mode
-from atp.models import Daemon, Task
+from atp.models import Daemon, Instance, LogRecord, Task
+from atp.states import Event
 from tests.helpers import wait_for
 
-from . import transactions
 from .background import FAILURES
 from .fleet import PROCESSES, START, Fleet
 from .record import uptime
 from .schedule import Action
-from .server import is_back
+from .server import hold, is_back
 
 # Sentences about what is broken that are told.
 TOLD = 20
@@ -32,9 +34,9 @@ KILLED = ("kill_worker",) * 14 + ("kill_dispatcher",) * 4 + ("kill_daemon", "res
 class Scenario:
     """A run on the database that Django is configured for.
 
-    The run lasts for a number of ``minutes`` of Actions, or for a number of random ``kills``.
-    ``server`` is None on SQLite. ``outside`` are other services of the run. ``tell(line)``
-    reports progress.
+    The run lasts for a number of ``minutes`` of Actions, or for a number of random ``kills``. If
+    ``is_drawn``, the Actions follow from the seed. ``server`` is None on SQLite. ``outside`` are
+    other services of the run. ``tell(line)`` reports progress.
     """
 
     types: tuple[str, ...] = ("chaos.*",)
@@ -42,14 +44,14 @@ class Scenario:
     # From the end of the disturbance until all is done, in seconds.
     drained_within = 300.0
 
-    def __init__(self, *, folder, seed, server, tell, minutes, actions, kills, outside):
+    def __init__(self, *, folder, seed, server, tell, minutes, actions, is_drawn, kills, outside):
         self._folder, self._seed, self._server, self._tell = folder, seed, server, tell
-        self._minutes, self._actions, self._wanted = minutes, actions, kills
-        self._outside = outside
+        self._minutes, self._actions, self._is_drawn = minutes, actions, is_drawn
+        self._wanted, self._outside = kills, outside
         self._random = random.Random(seed)
         self._path = folder / "record.jsonl"
         self._fleet = Fleet(folder, server, self.types)
-        self._threads = ()
+        self._threads, self._operators = (), None
         self._begun = 0.0
         # What went wrong of the run itself, or was wanting after it, in words.
         self._wrong = []
@@ -70,7 +72,7 @@ class Scenario:
                 raise thread.error
         broken = [*self._wrong, *self._broken()]
         self._tell("counted:")
-        for number, name in self._counts():
+        for number, name in [*self._counts(), *self._common_counts()]:
             self._tell(f"{number:8d} {name}")
         for words in broken[:TOLD]:
             self._tell(f"BROKEN {self.promise}: {words}")
@@ -98,8 +100,19 @@ class Scenario:
         raise NotImplementedError
 
     def _counts(self):
-        """Yield pairs of a number and the name of what happened."""
+        """Yield pairs of a number and the name of what happened in this scenario alone."""
         raise NotImplementedError
+
+    def _common_counts(self):
+        ends = Counter(Instance.objects.values_list("state", "reason"))
+        for (state, reason), number in sorted(ends.items()):
+            yield number, f"Instances {state} {reason}".rstrip()
+        yield LogRecord.objects.filter(kind=Event.EXPIRE).count(), "attempts lost"
+        yield len(self._fleet.members), "daemons"
+        yield self._fleet.kills, "kills"
+        by_operators = self._operators.counts if self._operators else Counter()
+        for name, number in sorted((by_operators | self._fleet.counts).items()):
+            yield number, f"  {name}"
 
     # How it is disturbed
 
@@ -158,20 +171,15 @@ class Scenario:
             self._server.restart(action.how, action.span)
             self._fleet.note(action.name, since)
             return f"{action.how}, gone for {uptime() - since:.2f} s"
+        came, uuid = "the database was away", ""
         if action.name == "terminate_backend":
-            try:
-                whose = self._server.terminate_backend(action.member)
-            except (DatabaseError, InterfaceError):
-                return "the database was away"
-            if whose is None:
-                return "nobody was connected"
-            self._fleet.note(action.name, since)
-            return whose
+            with suppress(DatabaseError, InterfaceError):
+                came = self._server.terminate_backend(action.member) or "nobody was connected"
+                self._fleet.note(action.name, since)
+            return came
         if action.name == "open_transaction":
-            try:
-                came, uuid = transactions.hold(action.how, action.member, action.span)
-            except (DatabaseError, InterfaceError):
-                came, uuid = "the database was away", ""
+            with suppress(DatabaseError, InterfaceError):
+                came, uuid = hold(action.how, action.member, action.span)
             self._fleet.note(action.name, since, instance=uuid)
             return came
         return self._fleet.act(action)
@@ -221,10 +229,9 @@ class Scenario:
 
     def _left(self):
         """Return texts about the work that is left."""
-        rows = Task.objects.select_related("instance", "daemon")[:TOLD]
+        told = "{0.instance.uuid} is {0.instance.state}, held by {0.daemon}, due {0.due_at}"
         return [
-            f"{row.instance.uuid} is {row.instance.state}, held by {row.daemon}, due {row.due_at}"
-            for row in rows
+            told.format(row) for row in Task.objects.select_related("instance", "daemon")[:TOLD]
         ]
 
     def _lacks(self):
@@ -239,8 +246,8 @@ class Scenario:
             if member.status is not None:
                 wanting.append(f"daemon {pid} has ended with status {member.status}")
                 continue
-            dispatchers, workers = member.atpd.dispatchers(), member.atpd.workers()
-            loops = member.atpd.loops()
+            atpd = member.atpd
+            dispatchers, workers, loops = atpd.dispatchers(), atpd.workers(), atpd.loops()
             if (len(dispatchers), len(workers), len(loops)) != (1, PROCESSES, 1):
                 told = f"{len(dispatchers)} dispatchers, {len(workers)} workers, {len(loops)} loops"
                 wanting.append(f"daemon {pid} has {told}")

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from .transactions import HOWS
+from .server import HOWS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The database of a run: a PostgreSQL server that can be killed and restarted, or a SQLite file."""
+"""The database of a run: a PostgreSQL server that faults hit, or a SQLite file."""
 
 import contextlib
 import os
@@ -15,7 +15,26 @@ from tests.postgres import EmbeddedPostgres
 from .record import uptime
 
 VERSION = 18
-_SIGNALS = {"SIGKILL": signal.SIGKILL, "immediate": signal.SIGQUIT, "fast": signal.SIGINT}
+SIGNALS = {"SIGKILL": signal.SIGKILL, "immediate": signal.SIGQUIT, "fast": signal.SIGINT}
+# The row is chosen without a lock: FOR UPDATE would lock the rows that OFFSET passes over, too.
+_ANY = (
+    "SELECT {key} FROM {table} {where} ORDER BY 1 "
+    "OFFSET floor(%s * (SELECT count(*) FROM {table} {where})) LIMIT 1"
+)
+_LIVE = "(SELECT id FROM atp_instance WHERE finished IS NULL)"
+# What is locked, by name: the rows of a table with one of these keys, which ``member`` chooses.
+_LOCKS = {
+    "task": ("atp_task", "instance_id", "WHERE daemon_id IS NOT NULL"),
+    "waiting task": ("atp_task", "instance_id", "WHERE daemon_id IS NULL"),
+    "instance": ("atp_instance", "id", "WHERE finished IS NULL"),
+    "inputs": ("atp_inputs", "instance_id", f"WHERE instance_id IN {_LIVE}"),
+    "log": ("atp_logrecord", "instance_id", f"WHERE instance_id IN {_LIVE}"),
+    "daemon": ("atp_daemon", "id", ""),
+    "limit": ("atp_limit", "id", ""),
+    "type": ("atp_type", "id", ""),
+}
+OF_INSTANCES = ("task", "waiting task", "instance", "inputs", "log")
+HOWS = (*_LOCKS, *OF_INSTANCES)
 
 
 class Server(EmbeddedPostgres):
@@ -31,47 +50,28 @@ class Server(EmbeddedPostgres):
         self._lock = threading.Lock()
 
     def start(self):
-        """Make the database cluster if there is none, and start the server."""
-        self.prepare()
-        self._run()
-
-    def _run(self):
         """Start the server, again and again until the remains of an earlier one have ended."""
+        self.prepare()
+        folder = str(self.folder)
+        command = [self.program("postgres"), "-D", folder, "-k", folder, "-c", "listen_addresses="]
+        own = {"user": self.system_user, "cwd": "/", "start_new_session": True}
+        look = [self.program("pg_isready"), "-q", "-h", folder]
 
-        def started():
+        def is_ready():
             if self._process is None or self._process.poll() is not None:
-                self._launch()
-            return self._is_ready()
+                with (self.folder / "log").open("ab") as log:
+                    self._process = subprocess.Popen(command, stdout=log, stderr=log, **own)
+            return subprocess.run(look, check=False).returncode == 0
 
-        wait_for(started, what="PostgreSQL")
+        wait_for(is_ready, what="PostgreSQL")
 
-    def _launch(self):
-        command = [str(self.program("postgres")), "-D", str(self.folder), "-k", str(self.folder)]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "-c", "listen_addresses="],
-                user=self.system_user,
-                cwd="/",
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def _is_ready(self):
-        arguments = ["-q", "-h", str(self.folder)]
-        return subprocess.run([self.program("pg_isready"), *arguments], check=False).returncode == 0
-
-    def url(self, database="postgres"):
-        return self.url_at(self.folder, database)
-
-    @staticmethod
-    def url_at(folder, database="postgres"):
-        """Return the URL of the database for a folder that contains the server's socket."""
-        return f"postgresql://postgres:@/{database}?host={folder}"
+    def url(self, database="postgres", folder=None):
+        """Return the URL of a database; a folder other than the server's has its socket, too."""
+        return f"postgresql://postgres:@/{database}?host={folder or self.folder}"
 
     def stop(self, mode="fast"):
         if self._process is not None:
-            self._process.send_signal(_SIGNALS[mode])
+            self._process.send_signal(SIGNALS[mode])
             self._process.wait(DEADLINE)
 
     def restart(self, how, span):
@@ -80,7 +80,7 @@ class Server(EmbeddedPostgres):
             down = uptime()
             self.stop(how)
             time.sleep(span)
-            self._run()
+            self.start()
             self.outages.append((down, uptime()))
 
     def terminate_backend(self, fraction):
@@ -90,12 +90,37 @@ class Server(EmbeddedPostgres):
                 "SELECT pid, left(query, 40) FROM pg_stat_activity "
                 "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid"
             )
-            found = cursor.fetchall()
-            if not found:
+            if not (found := cursor.fetchall()):
                 return None
             pid, query = found[int(fraction * len(found))]
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
             return f"pid {pid}, last at {query!r}"
+
+
+def hold(how, member, span):
+    """Lock the rows of one key for this many seconds, then roll back.
+
+    Returns a text about the rows, and the uuid of the Instance that was locked, or "".
+    """
+    table, key, where = _LOCKS[how]
+    chosen = _ANY.format(table=table, key=key, where=where)
+    with contextlib.closing(connection.copy()) as other:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {key} FROM {table} WHERE {key} = ({chosen}) FOR UPDATE SKIP LOCKED",
+                [member],
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return f"there was no {how} to be locked", ""
+            uuid = ""
+            if how in OF_INSTANCES:
+                cursor.execute("SELECT uuid FROM atp_instance WHERE id = %s", row)
+                uuid = str(cursor.fetchone()[0])
+            time.sleep(span)
+        other.rollback()
+    return f"{how} {row[0]} was locked", uuid
 
 
 def is_back():

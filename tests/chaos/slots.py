@@ -9,12 +9,11 @@ from collections import Counter
 from datetime import timedelta
 
 from atp import queue
-from atp.models import Instance, Node, Schedule, Slot
+from atp.models import Instance, Schedule, Slot
 from atp.schedules.models import Outcome
 from atp.states import Reason, State
 from tests import clock
 
-from . import report
 from .record import read, uptime
 from .scenario import Scenario
 
@@ -67,14 +66,10 @@ class Slots(Scenario):
                 late.append((slot.decided - slot.at).total_seconds())
         late.sort()
         shares = [f"{late[int(share * (len(late) - 1))]:.3f}" for share in (0.5, 0.95, 1)]
-        states = Counter(Instance.objects.values_list("state", flat=True))
-        yield from report.hits(self._fleet)
         yield len(self._clocks), f"daemons, whose clocks were ahead by {self._clocks} s"
         yield len(self._firsts), f"schedules, {len(LINES)} with Instances that wait for each other"
         yield sum(counts.values()), f"slots: {dict(counts)}; late by (p50, p95, most) {shares} s"
-        yield sum(states.values()), f"Instances: {dict(states)}"
         yield len(self._record), "Instances of lines have begun"
-        yield Node.objects.count(), "nodes are left: of what is live"
 
 
 def broken_of(name, first):

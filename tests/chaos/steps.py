@@ -9,11 +9,10 @@ from collections import Counter, defaultdict
 
 from django.contrib.auth.models import Group
 
-from atp.models import Instance, Kind, LogRecord, Step
+from atp.models import Instance, Kind, LogRecord
 from atp.states import TERMINAL, State
 from tests.app.tasks_chaos import steps as TYPE  # noqa: N812 (a handler, declared as a Type)
 
-from . import report
 from .record import read
 from .scenario import Scenario
 
@@ -41,13 +40,9 @@ class Steps(Scenario):
 
     def _counts(self):
         often = [len(charged(each)) for each in read(self._path).values()]
-        states = Counter(Instance.objects.values_list("state", flat=True))
-        yield from report.hits(self._fleet)
-        yield sum(states.values()), f"Instances: {dict(states)}"
         yield Group.objects.count(), "rows by steps in transactions"
         yield sum(often), f"charges; of {sum(each > 1 for each in often)} Instances more than one"
         yield LogRecord.objects.filter(kind=Kind.STEP).count(), "repetitions in the logs"
-        yield Step.objects.count(), "checkpoints"
 
 
 def charged(attempts):

@@ -18,7 +18,6 @@ from atp.states import TERMINAL, State
 from atp.tailers.tailer import declared
 from tests.app.tasks_tailers import number_of
 
-from . import report
 from .scenario import Scenario
 
 # The stream whose entries somebody removes.
@@ -116,7 +115,6 @@ class Tailers(Scenario):
         return left + [f"{each.uuid} is {each.state}" for each in found[:AT_ONCE]]
 
     def _counts(self):
-        yield from report.hits(self._fleet)
         yield self._next - 1, f"records in each of {len(ALL)} sources"
         yield self._odd, "odd files"
         for row in Tailer.objects.all():

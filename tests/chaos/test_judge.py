@@ -13,7 +13,7 @@ from atp.commands import CANCEL
 from atp.models import Kind
 from atp.states import Event, Reason, State
 
-from . import health, judge
+from . import judge
 from .background import WHO
 from .evidence import DaemonStory, Entry, Evidence, Story
 from .feed import Fate
@@ -329,13 +329,13 @@ def test_judge_finds_daemons_that_failed():
         {"facts": ({"fact": "worker_died", "pid": 5, "message": "exited with status 1"},)},
         {"facts": ({"fact": "not a fact", "message": "Traceback"},)},
     ):
-        is_told(health.weak_daemons, "", whole(), daemons=[replace(first, **changes), second])
+        is_told(judge.weak_daemons, "", whole(), daemons=[replace(first, **changes), second])
     # One that had only just been started may end by the signal.
     is_kept(whole(), daemons=[replace(first, facts=(), status=-15), second])
     killed = DaemonStory(pid=HERE, killed=50.0, status=-9)
     is_kept(whole(), daemons=[killed])
     words = "had ended with status 1 when it was to be killed"
-    is_told(health.weak_daemons, words, whole(), daemons=[replace(killed, status=1)])
+    is_told(judge.weak_daemons, words, whole(), daemons=[replace(killed, status=1)])
 
 
 def test_judge_finds_daemons_that_rejoin_too_slowly():
@@ -463,10 +463,10 @@ def test_judge_finds_handlers_that_worked_while_their_instance_was_paused():
     forger.clock += 1
     is_kept(forger.lose().begin(pid=2).finish(pid=2))
     # Who was stopped may go on when let go, whose time is noted only afterwards.
-    for let_go, is_broken in ((-0.5, False), (0.001, False), (0.5, True)):
+    for let_go, is_broken in ((-1.5, True), (-0.5, False), (0.001, False), (0.5, True)):
         forger = paused("chaos.still")
         tick = forger.clock
-        hits = [hit_at("stop_worker", tick - 0.9, tick + let_go)]
+        hits = [hit_at("stop_worker", tick - 2, tick + let_go)]
         assert bool(found(evidence(go_on(forger), hits=hits))) == is_broken
 
 

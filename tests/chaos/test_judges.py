@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import Group
@@ -15,8 +14,7 @@ from atp.states import Event, Reason, State
 
 from ..app.tasks_chaos import slot, steps
 from ..app.tasks_hooks import hooked
-from . import graph_judge, hooks, judge, slots
-from .graphs import Shape
+from . import graphs, hooks, slots
 from .record import Line, executions
 from .slots import SECOND
 from .steps import broken_of
@@ -206,10 +204,10 @@ def test_judge_finds_missing_and_surplus_hooks(world, monkeypatch):
 def node(number, begun, ended, **facts):
     lines = line("", "start", begun), line("", "end", ended, outcome="returned")
     log = [(begun, Event.CLAIM, State.SCHEDULED), (ended, Event.FINISH, State.FINISHED)]
-    shape = Shape(number, "returns", (), runs_anyhow=False)
+    shape = graphs.Shape(number, "returns", (), runs_anyhow=False)
     own = {"uuid": f"uuid-{number}", "graph": "graph", "shape": shape, "attempt": 1, "log": log}
     own |= {"attempts": executions(lines)[""], "state": State.FINISHED, "reason": ""}
-    return graph_judge.FoundNode(**own | {"value": number} | facts)
+    return graphs.FoundNode(**own | {"value": number} | facts)
 
 
 def failed(node, reason, at):
@@ -237,31 +235,9 @@ def test_judge_finds_nodes_that_start_early_never_end_or_have_a_wrong_result():
         ),
     ):
         second.after.append((first, on or Condition.FINISHED))
-        words = [each.partition(") ")[2] for each in graph_judge.broken_of([first, second])]
+        words = [each.partition(") ")[2] for each in graphs.broken_of([first, second])]
         assert words == ([told] if told else [])
     for at, is_right in ((11.0, True), (20.0, False)):
         down = failed(node(2, 12.0, 13.0, attempts={}), Reason.UPSTREAM, 13.0)
         down.after.append((failed(up, Reason.CANCELLED, at), Condition.FINISHED))
-        assert bool([*graph_judge.broken_of([down])]) != is_right
-
-
-# When a handler said that it was at work.
-WORKED = [("start", 8.0), ("tick", 11.0)]
-
-
-@pytest.mark.parametrize(("let_go_at", "found"), [(None, 1), (9.9, 1), (10.1, 0), (10.9, 0)])
-def test_judge_excuses_a_worker_that_a_fault_let_go_while_it_was_paused(let_go_at, found):
-    """The end of the fault continues the process, whoever has stopped it."""
-    hits = [SimpleNamespace(name="stop_worker", pid=7, until=let_go_at)] if let_go_at else []
-    lines = [SimpleNamespace(event=event, time=at, pid=7) for event, at in WORKED]
-    story = SimpleNamespace(
-        uuid="",
-        type="",
-        transitions=[
-            SimpleNamespace(event=Event.PAUSE, time=10.0, attempt=1),
-            SimpleNamespace(event=Event.RESUME, time=12.0, attempt=1),
-        ],
-    )
-    executions = {1: SimpleNamespace(lines=lines)}
-    evidence = SimpleNamespace(hits=hits, stories=[story], of=lambda story: executions)
-    assert len([*judge.at_work_while_paused(evidence)]) == found
+        assert bool([*graphs.broken_of([down])]) != is_right

@@ -13,7 +13,7 @@ from atp.models import Instance
 from .. import environment
 from ..app.tasks_daemon import noop
 from ..helpers import DEADLINE, Thread
-from . import schedule, transactions
+from . import schedule, server
 from .__main__ import SETTINGS
 
 
@@ -57,8 +57,8 @@ def test_the_open_transaction_fault_locks_only_the_row_of_one_instance(monkeypat
 
     instances = [noop.enqueue() for _ in range(5)]
     keys = [instance.pk for instance in instances]
-    monkeypatch.setattr(transactions, "time", SimpleNamespace(sleep=sleep))
-    holding = Thread(transactions.hold, "instance", 0.99, 1.0)
+    monkeypatch.setattr(server, "time", SimpleNamespace(sleep=sleep))
+    holding = Thread(server.hold, "instance", 0.99, 1.0)
     assert holds.wait(DEADLINE)
     assert free() == keys[:-1]
     is_over.set()

@@ -6,7 +6,7 @@
 
 The tests are those of Django's source distribution, which pip fetches. They are unchanged but for
 the base class of the cases, the backends that the settings name, and the classes that backends
-derive from (:mod:`tests.conformance.adapting`). The backport has no tests in its source
+derive from (:mod:`tests.conformance.running`). The backport has no tests in its source
 distribution: Django's are run on it. A test that does not pass has a reason in
 :mod:`tests.conformance.expected`. The command fails if that table and the outcome differ.
 

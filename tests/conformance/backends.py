@@ -13,7 +13,7 @@ from django.db import connection
 
 from atp.backend import ATPBackend
 
-from .adapting import use_backport
+from .running import use_backport
 
 if os.environ.get("CONFORMANCE_BACKPORT"):
     # Of a daemon, before it imports the tasks.
@@ -56,10 +56,8 @@ class Drained(ATPBackend):
 def _drain():
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        environment = os.environ | {
-            "CONFORMANCE_DATABASE": str(connection.settings_dict["NAME"]),
-            "CONFORMANCE_LOG": str(log),
-        }
+        own = {"CONFORMANCE_DATABASE": str(connection.settings_dict["NAME"])}
+        environment = os.environ | own | {"CONFORMANCE_LOG": str(log)}
         command = [sys.executable, "-m", "django", "atpd", "--drain", "--processes", "1"]
         ended = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False

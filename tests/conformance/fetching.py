@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,14 @@ INSTALLED = {
 # The source distribution whose tests are run: of the backport there are none.
 SOURCE = {"6.1": "6.1", "6.0": "6.0", "backport": "6.1"}
 MINIMUM = (3, 12)
+# What a project on SQLite adds to its settings, as docs/settings.md says.
+SQLITE = """
+DATABASES["default"]["OPTIONS"] = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL;",
+}
+"""
 
 
 def prepare(version):
@@ -48,6 +57,13 @@ def make_environment(folder, packages, *options, base=None):
 def run(*command, **options):
     """Run a command. Raises CalledProcessError."""
     return subprocess.run([str(part) for part in command], check=True, **options)
+
+
+def free_port():
+    """Return a port that nobody has taken."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def interpreter():

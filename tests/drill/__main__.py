@@ -15,7 +15,6 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,10 @@ from demo_project.show import DemoError
 from demo_project.show.children import Child, start_web
 from tests import environment
 
-from .kinds import RELEASE
+from . import RELEASE
 
 if TYPE_CHECKING:
     from .incidents import Incident
-    from .site import Site
 
 USER, PASSWORD = "operator", "secret"
 NEXT, QUIT = "next", "quit"
@@ -44,9 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         try:
             _set_up(folder)
-            web, address = _start_web(folder, options.port)
+            log = folder / "web.log"
+            web, port = start_web(options.port, manage=environment.ROOT / "manage.py", log=log)
             stack.callback(web.stop, patience=PATIENCE)
-            return _Drill(options, web, address, stack.enter_context(_site(folder, options))).run()
+            return _Drill(options, web, folder, stack).run(f"http://127.0.0.1:{port}/atp/")
         except DemoError as error:
             print(error, file=sys.stderr)
             return 1
@@ -62,22 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--port", type=int, default=8000, help="of the web server; 0: any free port (%(default)s)")
-    add("--rows", type=rows, default=20_000, help="Instances of the history (%(default)s)")
+    add("--rows", type=int, default=20_000, help="Instances of the history (%(default)s)")
     add("--incident", type=int, choices=range(1, 13), metavar="N", help="only this one, of 12")
-    add("--pause", action="store_true", help="wait for a line before each incident")
-    add("--names", action="store_true", help="name each incident when it begins")
     add("--json", action="store_true", help="print JSON lines, for a program")
     return parser
-
-
-def rows(text: str) -> int:
-    """Return a number of Instances. Raises ValueError, which argparse reports."""
-    if (count := int(text)) < 100:
-        raise argparse.ArgumentTypeError(f"{count}: must be 100 or more")
-    return count
-
-
-# Start what the drill needs.
 
 
 def _set_up(folder: Path) -> None:
@@ -101,48 +88,30 @@ def _set_up(folder: Path) -> None:
     get_user_model().objects.create_superuser(USER, password=PASSWORD)
 
 
-def _start_web(folder: Path, port: int) -> tuple[Child, str]:
-    """Start the web server, and return its process and its address. Raises DemoError."""
-    web, port = start_web(port, manage=environment.ROOT / "manage.py", log=folder / "web.log")
-    return web, f"http://127.0.0.1:{port}/atp/"
-
-
-@contextlib.contextmanager
-def _site(folder: Path, options: argparse.Namespace) -> Iterator["Site"]:
-    """Write the history, and start the daemons and the load."""
-    from .history import write_history
-    from .site import Site
-
-    write_history(options.rows)
-    site = Site(folder)
-    try:
-        site.start()
-        yield site
-    finally:
-        site.destroy()
-
-
-# The drill itself.
-
-
 class _Drill:
-    def __init__(self, options: argparse.Namespace, web: Child, address: str, site: "Site") -> None:
-        self._options, self._web, self._address, self._site = options, web, address, site
-        self._lines: queues.SimpleQueue[str] = queues.SimpleQueue()
+    def __init__(
+        self, options: argparse.Namespace, web: Child, folder: Path, stack: contextlib.ExitStack
+    ) -> None:
+        """Write the history, and start the daemons and the load."""
+        from .history import write_history
+        from .site import Site
 
-    def run(self) -> int:
+        self._options, self._web = options, web
+        self._lines: queues.SimpleQueue[str] = queues.SimpleQueue()
+        write_history(options.rows)
+        self._site = Site(folder)
+        stack.callback(self._site.destroy)
+        self._site.start()
+
+    def run(self, address: str) -> int:
         """Go through the incidents; return the exit status."""
         from .incidents import INCIDENTS
 
         threading.Thread(target=self._read, daemon=True).start()
-        self._welcome()
-        numbers = [self._options.incident] if self._options.incident else range(1, 13)
-        for number in numbers:
-            if self._options.pause:
-                self._tell(f"Incident {number} begins when you press Enter.")
-                if self._lines.get() == QUIT:
-                    break
-            if self._take(number, INCIDENTS[number - 1](self._options.rows)) == QUIT:
+        self._welcome(address)
+        only = self._options.incident
+        for number, incident in enumerate(INCIDENTS, 1):
+            if only in (None, number) and self._take(number, incident(self._options.rows)) == QUIT:
                 break
         return 0
 
@@ -150,15 +119,11 @@ class _Drill:
         """Let one incident happen and end; return the line that ended it, or ""."""
         try:
             incident.begin(self._site)
-            named = {"name": incident.name} if self._options.names else {}
-            self._tell(
-                " ".join([f"Incident {number} has begun.", *named.values()]),
-                incident=number,
-                since=incident.since.isoformat(),
-                **named,
-            )
+            since = incident.since.isoformat()
+            self._tell(f"Incident {number} has begun.", incident=number, since=since)
             line = self._watch(incident)
         finally:
+            self._site.load.extra = None
             incident.end(self._site)
         self._site.restore()
         self._tell(
@@ -191,14 +156,14 @@ class _Drill:
                 print(f"{line!r}: must be {NEXT} or {QUIT}", file=sys.stderr)
         self._lines.put(QUIT)
 
-    def _welcome(self) -> None:
+    def _welcome(self, address: str) -> None:
         names = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "DEMO_DIR", "DRILL_RELEASE")
         values = {name: os.environ[name] for name in names}
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
         self._tell(
-            f"The pages are at {self._address} (user {USER}, password {PASSWORD}).\n"
+            f"The pages are at {address} (user {USER}, password {PASSWORD}).\n"
             f"The shell, in another terminal: {words} {sys.executable} manage.py atp status",
-            address=self._address,
+            address=address,
             user=USER,
             password=PASSWORD,
             environment=values,
@@ -206,9 +171,7 @@ class _Drill:
 
     def _tell(self, words: str, **facts: Any) -> None:
         """Print words for people, or facts for a program."""
-        text = json.dumps(facts) if self._options.json else words
-        if facts or not self._options.json:
-            print(text, flush=True)
+        print(json.dumps(facts) if self._options.json else words, flush=True)
 
 
 if __name__ == "__main__":

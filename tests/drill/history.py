@@ -15,7 +15,7 @@ from atp.store import failures, get_store
 from atp.store.counts import Counts
 
 from .kinds import Kind, draw_kind
-from .load import PER_SECOND
+from .site import PER_SECOND
 from .tasks import SceneError
 
 SPAN = timedelta(days=3)

@@ -14,19 +14,8 @@ from atp.schedules.models import Outcome
 from atp.store import get_store
 from tests.helpers import DEADLINE, wait_for
 
-from .kinds import (
-    DECODE,
-    INGEST,
-    INVOICE,
-    MAIL,
-    MOSAIC,
-    NEWSLETTER,
-    NEXT_RELEASE,
-    PAY,
-    THUMBNAIL,
-    WARP,
-)
-from .load import enqueue
+from . import NEXT_RELEASE
+from .kinds import DECODE, INGEST, INVOICE, MAIL, MOSAIC, NEWSLETTER, PAY, THUMBNAIL, WARP
 from .site import (
     BY,
     DAEMONS,
@@ -34,18 +23,12 @@ from .site import (
     Site,
     cancel_all,
     count_waiting,
+    enqueue,
     has_failed,
     is_shut,
     living_daemons,
 )
-from .tasks import (
-    CORRUPT,
-    HUGE,
-    PAYMENTS,
-    TAX,
-    UNTAXED,
-    fault,
-)
+from .tasks import CORRUPT, HUGE, PAYMENTS, TAX, UNTAXED, fault
 
 # Failures have stopped if there was none for this long.
 QUIET = timedelta(seconds=20)
@@ -74,8 +57,7 @@ class Incident:
         raise NotImplementedError
 
     def end(self, site: Site) -> None:
-        """End it, and remove what it has left. Afterwards the caller restores the site."""
-        site.load.extra = None
+        """Remove what it has left, after the load is normal and before the site is restored."""
 
 
 class Failures(Incident):
@@ -98,7 +80,6 @@ class FailingTenant(Failures):
         site.load.extra = lambda: enqueue(INVOICE, UNTAXED)
 
     def end(self, site: Site) -> None:
-        super().end(site)
         fault(TAX).unlink()
 
 
@@ -115,7 +96,6 @@ class MemoryKills(Failures):
         site.load.extra = enlarge
 
     def end(self, site: Site) -> None:
-        super().end(site)
         cancel_all(WARP.type)
 
 
@@ -136,7 +116,6 @@ class ServiceTimesOut(Incident):
         return is_shut(PAY.type) or not (fault(PAYMENTS).exists() or is_open)
 
     def end(self, site: Site) -> None:
-        super().end(site)
         fault(PAYMENTS).unlink(missing_ok=True)
 
 
@@ -169,7 +148,6 @@ class Flood(Incident):
         return is_short or is_shut(*self.lane) or limited.exists()
 
     def end(self, site: Site) -> None:
-        super().end(site)
         queue.drop(*self.lane, by=BY)
         # Daemons drop some hundred tasks a second.
         wait_for(lambda: not count_waiting(*self.lane), 5 * DEADLINE, what="an empty lane")
@@ -185,7 +163,6 @@ class Poison(Failures):
             enqueue(DECODE, "sentinel-2", scene=scene)
 
     def end(self, site: Site) -> None:
-        super().end(site)
         cancel_all(DECODE.type)
 
 
@@ -204,7 +181,6 @@ class RemovedType(Incident):
         return is_served or is_shut(NEWSLETTER.type) or not count_waiting(NEWSLETTER.type)
 
     def end(self, site: Site) -> None:
-        super().end(site)
         site.stop_daemons()
 
 
@@ -224,7 +200,6 @@ class MissedSlots(Incident):
         return not self._missed().exists()
 
     def end(self, site: Site) -> None:
-        super().end(site)
         if self._missed().exists():
             queue.backfill_schedule(SCHEDULE, self.since - timedelta(minutes=1), by=BY)
 
@@ -269,7 +244,6 @@ class LongRun(Incident):
         return not Task.objects.filter(pk=self._instance.pk).exists()
 
     def end(self, site: Site) -> None:
-        super().end(site)
         cancel_all(MOSAIC.type)
 
 
@@ -293,7 +267,6 @@ class Lock(Incident):
             return cursor.fetchone() is None
 
     def end(self, site: Site) -> None:
-        super().end(site)
         try:
             self._session.close()
         except DatabaseError:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-# The release of the project, and the next one, which has one Type less.
-RELEASE, NEXT_RELEASE = "2026.11.1", "2026.11.2"
 SHOPS = ("acme", "borealis", "corvus", "delta")
 MISSIONS = ("sentinel-1", "sentinel-2", "landsat-9")
 # The standard deviation of the logarithm of a duration.
@@ -20,19 +18,23 @@ SPREAD = 0.4
 FAILING = 0.005
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """A Type on a normal day.
 
     ``share`` is its part of all tasks, in percent. ``seconds`` is the median of its durations.
-    ``collections`` are its tenants, and ``errors`` the messages of its usual failures.
+    ``errors`` are the messages of its usual failures.
     """
 
     type: str
     share: int
     seconds: float
-    collections: tuple[str, ...]
     errors: tuple[str, ...]
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Its tenants."""
+        return SHOPS if self.type.startswith("shop.") else MISSIONS
 
     def duration(self, source: random.Random) -> float:
         """Return the duration of an attempt in seconds."""
@@ -50,29 +52,19 @@ class Kind:
         return {"scene": f"{time.astimezone(UTC):%Y%m%dT%H%M%S}_T{number}"}
 
 
-def _of_shop(type: str, share: int, seconds: float, *errors: str) -> Kind:
-    name = f"shop.{type}"
-    return Kind(type=name, share=share, seconds=seconds, collections=SHOPS, errors=errors)
-
-
-def _of_mission(type: str, share: int, seconds: float, *errors: str) -> Kind:
-    name = f"eo.{type}"
-    return Kind(type=name, share=share, seconds=seconds, collections=MISSIONS, errors=errors)
-
-
-ORDER = _of_shop("order", 14, 0.05, "article is sold out")
-PAY = _of_shop("pay", 12, 0.1, "card has expired", "card was declined")
-SHIP = _of_shop("ship", 10, 0.1, "address is unknown")
-MAIL = _of_shop("mail", 12, 0.05, "mailbox is full")
-INVOICE = _of_shop("invoice", 8, 0.15, "order has no address")
-NEWSLETTER = _of_shop("newsletter", 6, 0.1, "mailbox is full")
-THUMBNAIL = _of_shop("thumbnail", 8, 0.2, "image has an unknown format")
-INGEST = _of_mission("ingest", 12, 0.2, "checksum differs")
-DECODE = _of_mission("decode", 6, 0.3, "band B09 is missing")
-WARP = _of_mission("warp", 5, 0.4, "scene is outside of the grid")
-MOSAIC = _of_mission("mosaic", 4, 0.8, "too many clouds")
+ORDER = Kind("shop.order", 14, 0.05, ("article is sold out",))
+PAY = Kind("shop.pay", 12, 0.1, ("card has expired", "card was declined"))
+SHIP = Kind("shop.ship", 10, 0.1, ("address is unknown",))
+MAIL = Kind("shop.mail", 12, 0.05, ("mailbox is full",))
+INVOICE = Kind("shop.invoice", 8, 0.15, ("order has no address",))
+NEWSLETTER = Kind("shop.newsletter", 6, 0.1, ("mailbox is full",))
+THUMBNAIL = Kind("shop.thumbnail", 8, 0.2, ("image has an unknown format",))
+INGEST = Kind("eo.ingest", 12, 0.2, ("checksum differs",))
+DECODE = Kind("eo.decode", 6, 0.3, ("band B09 is missing",))
+WARP = Kind("eo.warp", 5, 0.4, ("scene is outside of the grid",))
+MOSAIC = Kind("eo.mosaic", 4, 0.8, ("too many clouds",))
 # Only a schedule enqueues it.
-CATALOGUE = _of_mission("catalogue", 3, 0.2, "catalogue is being rebuilt")
+CATALOGUE = Kind("eo.catalogue", 3, 0.2, ("catalogue is being rebuilt",))
 
 KINDS = (
     *(ORDER, PAY, SHIP, MAIL, INVOICE, NEWSLETTER, THUMBNAIL),

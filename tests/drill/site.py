@@ -1,9 +1,12 @@
-"""The place of a drill: its daemons and its load, and how all is set right after an incident."""
+"""The place of a drill: its daemons, its load, and how all is set right after an incident."""
 
+import random
 import signal
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from atp import queue
 from atp.commands import Mode
@@ -12,11 +15,12 @@ from atp.exceptions import ATPError
 from atp.models import Daemon, Gate, Instance, LogRecord, Task
 from atp.states import Event
 from atp.store import get_store
+from tests.chaos.background import Background
 from tests.daemon.harness import Atpd
 from tests.helpers import wait_for
 
-from .kinds import CATALOGUE, RELEASE
-from .load import Load
+from . import RELEASE
+from .kinds import CATALOGUE, KINDS, Kind, draw_kind
 
 DAEMONS, WORKERS = 2, 2
 BY = "the drill"
@@ -24,6 +28,39 @@ BY = "the drill"
 SCHEDULE, EVERY = "catalogue-refresh", 10
 # Failures are searched for among this many Instances of a lane.
 NEWEST = 200
+# The tasks of the normal load.
+PER_SECOND = 2
+
+
+def enqueue(kind: Kind, collection: str = "", **inputs: Any) -> None:
+    """Enqueue a task of a Kind for a tenant; both follow from chance as far as they are not given.
+
+    The inputs are those of a normal day, together with ``inputs``.
+    """
+    source = random.Random()
+    task_type = queue.declared(kind.type).using(
+        collection=collection or source.choice(kind.collections), created_by="the shop"
+    )
+    task_type.enqueue(**{**kind.inputs(source, datetime.now(UTC)), **inputs})
+
+
+class Load(Background):
+    """Enqueues tasks of all Types but the scheduled one.
+
+    An incident may set ``extra``, which is called each time that the load enqueues a task.
+    """
+
+    pause = 0.5 / PER_SECOND, 1.5 / PER_SECOND
+
+    def __init__(self) -> None:
+        super().__init__("load", "drill")
+        self.extra: Callable[[], None] | None = None
+
+    def _turn(self) -> None:
+        extra = self.extra
+        if extra is not None:
+            extra()
+        enqueue(draw_kind(self._random, tuple(kind for kind in KINDS if kind != CATALOGUE)))
 
 
 class Site:

@@ -13,7 +13,7 @@ from typing import Any
 
 from atp import task_type
 
-from . import kinds
+from . import NEXT_RELEASE, kinds
 
 # The names of faults.
 TAX, PAYMENTS = "tax", "payments"
@@ -127,7 +127,7 @@ def refresh_catalogue(context: Any, *, scene: str = "") -> None:
     work(kinds.CATALOGUE)
 
 
-if os.environ["DRILL_RELEASE"] != kinds.NEXT_RELEASE:
+if os.environ["DRILL_RELEASE"] != NEXT_RELEASE:
 
     @task_type(kinds.NEWSLETTER.type, owner="marketing")
     def newsletter(context: Any, *, order: int) -> None:

@@ -33,13 +33,19 @@ def birdy(url, flag):
     return {"status": execution.status, "outputs": execution.get()._asdict()}
 
 
+def backend():
+    from eoxserver.services.ows.wps.util import get_async_backends
+
+    [found] = get_async_backends()
+    return found
+
+
 def reference(href):
     """Enqueue a job with a reference to a part of its request; return the job's address."""
     from django.test import RequestFactory
     from eoxserver.services.ows.wps.parameters import InputData, InputReference, ResponseDocument
-    from eoxserver.services.ows.wps.util import get_async_backends, get_process_by_identifier
+    from eoxserver.services.ows.wps.util import get_process_by_identifier
 
-    [backend] = get_async_backends()
     inputs = {
         "number": InputData("0", "number"),
         "text": InputReference(href, "text", mime_type="text/plain"),
@@ -47,30 +53,26 @@ def reference(href):
     form = ResponseDocument(lineage=False, status=True, store_response=True)
     process = get_process_by_identifier("repeated")
     parts, request = {"part": b"\xc3\xa9t\xc3\xa9"}, RequestFactory().get("/")
-    return backend.get_response_url(backend.execute(process, inputs, form, parts, request=request))
+    job = backend().execute(process, inputs, form, parts, request=request)
+    return backend().get_response_url(job)
 
 
 def execute_as(job):
     """Enqueue a job under an identifier of the caller's; return the job, or what is wrong."""
     from eoxserver.services.ows.wps.exceptions import OWS10Exception
     from eoxserver.services.ows.wps.parameters import ResponseDocument
-    from eoxserver.services.ows.wps.util import get_async_backends, get_process_by_identifier
+    from eoxserver.services.ows.wps.util import get_process_by_identifier
 
-    [backend] = get_async_backends()
     try:
-        return backend.execute(
-            get_process_by_identifier("patient"), {}, ResponseDocument(), job_id=job
-        )
+        process = get_process_by_identifier("patient")
+        return backend().execute(process, {}, ResponseDocument(), job_id=job)
     except OWS10Exception as error:
         return f"{error.locator}: {error}"
 
 
 def call(name, job):
     """Call a method of the backend."""
-    from eoxserver.services.ows.wps.util import get_async_backends
-
-    [backend] = get_async_backends()
-    return getattr(backend, name)(job)
+    return getattr(backend(), name)(job)
 
 
 def look(job, *permissions):

@@ -6,11 +6,10 @@ in an environment of its own, which sees Debian's packages.
 
 import os
 import shutil
-import socket
 import subprocess
 
 from tests import packages
-from tests.conformance.fetching import ROOT, make_environment
+from tests.conformance.fetching import ROOT, SQLITE, free_port, make_environment
 
 PACKAGES = ("python3-gdal", "python3-mapscript", "libsqlite3-mod-spatialite", "python3-venv")
 PYTHON = "/usr/bin/python3"
@@ -41,11 +40,6 @@ DATABASES = {
     "default": {
         "ENGINE": "django.contrib.gis.db.backends.spatialite",
         "NAME": FOLDER / "db.sqlite3",
-        "OPTIONS": {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL;",
-        },
     }
 }
 SPATIALITE_LIBRARY_PATH = "mod_spatialite.so"
@@ -259,10 +253,8 @@ def _is_installed():
 
 def write(folder):
     """Write the project to a folder; return the environment of its processes, and a port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    (folder / "site_of_tests.py").write_text(SETTINGS)
+    port = free_port()
+    (folder / "site_of_tests.py").write_text(SETTINGS + SQLITE)
     (folder / "urls_of_tests.py").write_text(URLS)
     (folder / "processes_of_tests.py").write_text(PROCESSES)
     (folder / "tasks_of_tests").mkdir()

@@ -1,12 +1,12 @@
 """Parses the README into blocks of code and carries them out."""
 
 import re
-import socket
 import subprocess
 from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from tests.conformance.fetching import free_port
 from tests.environment import ROOT
 from tests.helpers import DEADLINE, wait_for
 
@@ -44,9 +44,7 @@ class Walk:
         self.blocks = blocks((ROOT / "README.md").read_text(), "From an empty folder")
         self.said = {}
         self._running = {}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     def __enter__(self):
         return self

@@ -53,8 +53,7 @@ def main():
         there = {"env": environment, "cwd": folder}
         run(python, "-m", "django", "migrate", "--verbosity", "0", **there)
         with _daemon(python, there):
-            outcome = _outcome(python, folder, there)
-    sys.exit(_tell(outcome))
+            sys.exit(_test(python, folder, there))
 
 
 def _copy(source, target):
@@ -78,22 +77,16 @@ def _daemon(python, there):
         daemon.wait(60)
 
 
-def _outcome(python, folder, there):
-    """Run the tests, and return the names of those that passed and of those that failed."""
+def _test(python, folder, there):
+    """Run the tests, print the outcome, and return the exit status."""
     report = folder / "report.xml"
     tests = [f"tests/{each}" for each in TESTS]
     subprocess.run([python, "-m", "pytest", "-q", f"--junitxml={report}", *tests], **there)
-    passed, failed = [], []
-    for case in ElementTree.parse(report).iter("testcase"):
-        ended = case.find("failure") is None and case.find("error") is None
-        (passed if ended else failed).append(case.get("name"))
-    return passed, failed
-
-
-def _tell(outcome):
-    """Print the outcome; return the exit status."""
-    passed, failed = outcome
-    print(f"{len(passed)} of {len(passed) + len(failed)} pass.")
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    failed = [
+        case.get("name") for case in cases if {"failure", "error"} & {part.tag for part in case}
+    ]
+    print(f"{len(cases) - len(failed)} of {len(cases)} pass.")
     for test in failed:
         print(f"{'as expected' if test in EXPECTED else 'FAILED'}: {test} {EXPECTED.get(test, '')}")
     return int(set(failed) != set(EXPECTED))

@@ -1,7 +1,8 @@
 """A project and a configuration of pygeoapi in a folder, for daemons and web servers."""
 
 import os
-import socket
+
+from tests.conformance.fetching import SQLITE, free_port
 
 SETTINGS = """
 from pathlib import Path
@@ -15,17 +16,13 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": FOLDER / "db.sqlite3",
-        "OPTIONS": {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL;",
-        },
     }
 }
 USE_TZ = True
 MEDIA_ROOT = FOLDER / "media"
 """
-# A process that waits for a file.
+SETTINGS += SQLITE
+# A process that waits for a file, and one that returns a text in the encoding of its media type.
 PROCESSES = """
 import time
 from pathlib import Path
@@ -53,9 +50,7 @@ class Patient(BaseProcessor):
         while not Path(data["flag"]).exists():
             time.sleep(0.05)
         return "application/json", {"found": data["flag"]}
-"""
-# A process that returns a text in the encoding of its media type.
-PROCESSES += """
+
 
 class Typewriter(BaseProcessor):
     def __init__(self, processor_def):
@@ -108,9 +103,7 @@ def write(folder):
 
     The environment of a daemon also needs DJANGO_SETTINGS_MODULE; the configuration has it.
     """
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     (folder / "site_of_tests.py").write_text(SETTINGS)
     (folder / "processes_of_tests.py").write_text(PROCESSES)
     (folder / "config.yml").write_text(CONFIG.format(port=port))

@@ -17,17 +17,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.conformance.fetching import ROOT, make_environment, run
+from tests.conformance.fetching import ROOT, SQLITE, make_environment, run
 
 DJANGO = {"5.2": "Django>=5.2,<5.3", "6": "Django>=6.0,<7"}
 # What a project adds to its settings.
 SETTINGS = """
 INSTALLED_APPS += ["atp"]
-DATABASES["default"]["OPTIONS"] = {
-    "transaction_mode": "IMMEDIATE",
-    "timeout": 20,
-    "init_command": "PRAGMA journal_mode=WAL;",
-}
 TASKS = {"default": {"BACKEND": "atp.backend.ATPBackend", "OPTIONS": {"max_retries": 3}}}
 """
 
@@ -56,7 +51,7 @@ def _try(version):
 
         run(python.with_name("wagtail"), "start", "mysite", site, cwd=folder)
         with (site / "mysite" / "settings" / "base.py").open("a") as settings:
-            settings.write(SETTINGS)
+            settings.write(SETTINGS + SQLITE)
         call("manage.py", "migrate", "--verbosity", "0")
         for step, afterwards in (("use", "used"), ("delete", "deleted")):
             call("-m", "tests.wagtail.site", step)

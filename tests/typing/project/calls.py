@@ -35,6 +35,11 @@ def enqueueing(tonight: datetime) -> None:
     unhinted.enqueue(path=1)
     unhinted.enqueue(paht=1)  # type: ignore[call-arg]
 
+    many = hillshade.enqueue_many({"path": path} for path in ("a", "b"))
+    assert_type(many, Sequence[Instance])
+    transfer.enqueue_many([(1, 2), (3, 4)], identifiers=["a", None])
+    transfer.enqueue_many([1, 2])  # type: ignore[list-item]
+
 
 def enqueueing_with_options(tonight: datetime) -> None:
     urgent = hillshade.using(priority=10, run_after=tonight, start_before=timedelta(days=1))
@@ -46,21 +51,12 @@ def enqueueing_with_options(tonight: datetime) -> None:
     hillshade.using(on_full="drop")  # type: ignore[arg-type]
     hillshade.using(urgency=10)  # type: ignore[call-arg]
 
-
-def hooks() -> None:
     assert_type(hooked.using(on_failed=alert).enqueue(number=1), Instance)
     hooked.enqueue(number="1")  # type: ignore[arg-type]
     # A hook by pattern keeps its signature.
     alert.enqueue(uuid="", type="", state="", reason="")
     alert.enqueue(uuid=1, type="", state="", reason="")  # type: ignore[arg-type]
     hillshade.using(on_fail=alert)  # type: ignore[call-arg]
-
-
-def enqueueing_many() -> None:
-    many = hillshade.enqueue_many({"path": path} for path in ("a", "b"))
-    assert_type(many, Sequence[Instance])
-    transfer.enqueue_many([(1, 2), (3, 4)], identifiers=["a", None])
-    transfer.enqueue_many([1, 2])  # type: ignore[list-item]
 
 
 def stepping(context: Context) -> None:
@@ -97,6 +93,14 @@ def declaring() -> None:
 
     @task_type("typing.none")  # type: ignore[arg-type]
     def without_context() -> None: ...
+
+    @hillshade.adapt  # type: ignore[type-var]
+    def adapted(inputs: int) -> None:
+        print(inputs)
+
+    @task_type("typing.former", formerly=[1])  # type: ignore[list-item]
+    def former(context: Context) -> None:
+        context.check()
 
 
 def verbs(instance: Instance, any_type: TaskType) -> None:
@@ -138,16 +142,6 @@ def rows(instance: Instance) -> None:
     dead = Instance.objects.of_type("typing.hillshade").dead_letter().newest_first()
     assert_type(dead.first(), Instance | None)
     assert_type(Task.objects.waiting().in_claiming_order().get(), Task)
-
-
-def adapting() -> None:
-    @hillshade.adapt  # type: ignore[type-var]
-    def wrong(inputs: int) -> None:
-        print(inputs)
-
-    @task_type("typing.former", formerly=[1])  # type: ignore[list-item]
-    def former(context: Context) -> None:
-        context.check()
 
 
 def testing(atp: Kit) -> None:
