@@ -20,7 +20,7 @@ from atp.store.facts import Changes
 from atp.store.values import Message, Move, ProgressUpdate, ResponseData, Submission
 
 from .model import MAX_RESTARTS, MOVES, Item, Model, Pending
-from .world import HOUR, LEASE, ONE, TWO, Host, registration
+from .world import HOUR, LEASE, ONE, TWO, registration
 
 # How many there are at most at a time. Among few, the same one is met again.
 DAEMONS = 3
@@ -33,10 +33,6 @@ TYPES = {
 # Between two times that are told. One that is told again would be taken for the same.
 BETWEEN = timedelta(milliseconds=5)
 PICK = st.integers(0, 99)
-
-
-def has_items(actors):
-    return bool(actors.model.items)
 
 
 class Actors(RuleBasedStateMachine):
@@ -72,8 +68,8 @@ class Actors(RuleBasedStateMachine):
         self.before = self.store.now()
 
     def item(self, pick):
-        """One of the Items, rather a younger one."""
-        items = list(self.model.items.values())
+        """One of the Items, rather a younger one; it is made if there is none."""
+        items = list(self.model.items.values()) or self.submit(ONE)
         return items[-1 - pick % len(items)]
 
     def name(self, pick):
@@ -144,6 +140,14 @@ def _compare_logs(model):
 
 
 class Applications(Actors):
+    def submit(self, type, number=1, due=None, **options):
+        """Enqueue some; returns their Items."""
+        asked = Submission(inputs=Payload("json", "{}"), due=due, **options)
+        made = self.store.enqueueing.enqueue(TYPES[type], [asked] * number, who="tests")
+        items = [Item(each.pk, type, due=due or Pending(), **options) for each in made]
+        self.model.items |= {item.key: item for item in items}
+        return items
+
     @precondition(lambda self: len(self.model.live()) < MOST_LIVE)
     @rule(
         type=st.sampled_from([ONE, ONE, TWO]),
@@ -156,12 +160,7 @@ class Applications(Actors):
         now = self.store.now()
         due = None if due is None else now + due
         start_before = None if start_before is None else now + start_before
-        request = Submission(
-            inputs=Payload("json", "{}"), priority=priority, due=due, start_before=start_before
-        )
-        for instance in self.store.enqueueing.enqueue(TYPES[type], [request] * number, who="tests"):
-            item = Item(instance.pk, type, priority, due or Pending(), None, start_before)
-            self.model.items[instance.pk] = item
+        self.submit(type, number, due, priority=priority, start_before=start_before)
 
     @rule(
         type=st.sampled_from([ONE, TWO]),
@@ -169,17 +168,16 @@ class Applications(Actors):
         existing=st.sampled_from(["raise", "return", "redrive"]),
     )
     def enqueue_identified(self, type, identifier, existing):
-        request = Submission(inputs=Payload("json", "{}"), identifier=identifier, existing=existing)
         taken = self.model.identified(type, identifier)
-        if taken is not None and existing == "raise":
+        if taken is None:
+            self.submit(type, identifier=identifier)
+            return
+        request = Submission(inputs=Payload("json", "{}"), identifier=identifier, existing=existing)
+        if existing == "raise":
             with pytest.raises(DuplicateIdentifier):
                 self.store.enqueueing.enqueue(TYPES[type], [request])
             return
         [instance] = self.store.enqueueing.enqueue(TYPES[type], [request])
-        if taken is None:
-            item = Item(instance.pk, type, identifier=identifier)
-            self.model.items[instance.pk] = item
-            return
         assert instance.pk == taken.key
         if existing == "redrive":
             taken.by_anyone("redrive")
@@ -222,9 +220,9 @@ class Daemons(Actors):
         holding = {
             (item.key, item.attempt + off) for n, item in enumerate(held) if wanted >> n % 3 & 1
         }
-        host = self.hosts[new] = Host(self.world, tuple(TYPES), new)
-        self.world.hosts.append(host)
-        answer = host.join(old=self.hosts[old].uuid, holding=sorted(holding))
+        own = {"old": self.hosts[old].uuid, "holding": sorted(holding)}
+        self.hosts[new] = self.world.host(*TYPES, name=new, **own)
+        answer = self.hosts[new].joined
         kept, lost = self.model.rejoin(old, new, holding)
         assert answer.kept == {(item.key, item.attempt): item.state for item in kept}
         assert [loss.stale for loss in answer.lost].count(True) == sum(
@@ -268,7 +266,7 @@ class Daemons(Actors):
         assert len(taken) == min(limit, len(could))
         assert set(taken) <= set(could)
         for key in taken:
-            self.model.items[key].lose()
+            self.model.items[key].move("expire")
         self.model.forget_daemons(besides=name)
 
     def look(self, pick):
@@ -383,7 +381,6 @@ class Holders(Actors):
         item = held[pick % len(held)]
         self._record(item.holder, [(item, event, off, False) for event, off in events], None)
 
-    @precondition(has_items)
     @rule(who=PICK, changes=st.lists(CHANGES, min_size=1, max_size=6), delay=DELAYS)
     def record(self, who, changes, delay):
         """A batch as any daemon, also one that is gone, of anything, in whatever order."""
@@ -415,7 +412,6 @@ class Holders(Actors):
             response=_RESPONSE if event == "finish" else None,
         )
 
-    @precondition(has_items)
     @rule(pick=PICK, who=PICK, off=st.sampled_from([0, 0, -1]), held=st.booleans())
     def note(self, pick, who, off, held):
         item = self.item(pick)
@@ -433,7 +429,6 @@ class Holders(Actors):
 
 
 class Operators(Actors):
-    @precondition(has_items)
     @rule(pick=PICK, event=st.sampled_from(["fail", "redrive", "redrive", *Event.values]))
     def act(self, pick, event):
         failed = [item for item in self.model.items.values() if item.state == "FAILED"]
@@ -442,13 +437,11 @@ class Operators(Actors):
         refused = self.world.as_anyone(Event(event), item.key, reason=reason)
         assert (refused == []) == item.by_anyone(event, reason)
 
-    @precondition(has_items)
     @rule(pick=PICK)
     def request(self, pick):
         item = self.item(pick)
         assert self.store.control.request(item.key, RELEASE, who="somebody") == item.ask(RELEASE)
 
-    @precondition(has_items)
     @rule(picks=st.lists(PICK, min_size=1, max_size=4))
     def cancel(self, picks):
         keys = sorted({self.item(pick).key for pick in picks})
@@ -457,7 +450,6 @@ class Operators(Actors):
         for field in ("failed", "asked", "before"):
             assert getattr(done, field) == tuple(key for key in keys if became[key] == field)
 
-    @precondition(has_items)
     @rule(
         pick=PICK,
         priority=st.sampled_from([None, None, 0, 1]),
@@ -474,12 +466,11 @@ class Operators(Actors):
                 self.store.control.change([item.key], changes, who="somebody")
             return
         said = self.store.control.change([item.key], changes, who="somebody")
-        assert said.keys() == ({item.key} if item.waits else set())
+        assert list(said) == [item.key] * item.waits
         if item.waits:
             item.priority = item.priority if priority is None else priority
             item.due = due or item.due
 
-    @precondition(has_items)
     @rule(picks=st.lists(PICK, max_size=3))
     def purge_some(self, picks):
         """Only what has ended goes."""

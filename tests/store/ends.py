@@ -4,40 +4,42 @@ from atp.models import Task
 from atp.states import Event, Reason
 
 from .broken import age
-from .world import ONE, SECOND, finish_of, move_of, scope
+from .world import ONE, SECOND, finish_of, move_of, registration, scope
+
+# For a Type that says nothing of its restarts.
+TOO_OFTEN = registration().max_restarts + 1
 
 
-def finish(host, case, **more):
-    """Record that an attempt started and finished, as a daemon does."""
-    assert host.record(finish_of(host.world, case, **more)) == []
+def finish(host, *cases, **more):
+    """Record that attempts started and finished, as a daemon does."""
+    assert host.record(*[finish_of(host.world, case, **more) for case in cases]) == []
+
+
+def running(host):
+    """Let a daemon claim the one Task there is, and start it."""
+    [case] = host.claim()
+    host.move(case, Event.START)
+    return case
 
 
 def by_record(world, key, host):
-    [case] = host.claim()
-    finish(host, case)
+    finish(host, *host.claim())
 
 
 def by_record_in_parts(world, key, host):
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FINISH, message="with a message")
+    host.move(running(host), Event.FINISH, message="with a message")
 
 
 def by_failing(world, key, host):
-    [case] = host.claim()
-    host.move(case, Event.START)
-    host.move(case, Event.FAIL, reason=Reason.ERROR)
+    host.move(running(host), Event.FAIL, reason=Reason.ERROR)
 
 
 def by_conclusion(world, key, host):
-    [case] = host.claim()
-    host.move(case, Event.START)
-    world.store.records.conclude(move_of(case, Event.FINISH))
+    world.store.records.conclude(move_of(running(host), Event.FINISH))
 
 
 def unkept(world, key, host):
-    [case] = host.claim()
-    finish(host, case, kept=False)
+    finish(host, *host.claim(), kept=False)
 
 
 def by_cancel(world, key, host):
@@ -45,8 +47,7 @@ def by_cancel(world, key, host):
 
 
 def by_cancel_when_held(world, key, host):
-    [case] = host.claim()
-    host.move(case, Event.START)
+    case = running(host)
     world.store.control.cancel([key])
     host.move(case, Event.RELEASE)
 
@@ -72,23 +73,17 @@ def by_claim_that_is_late(world, key, host):
 
 
 def by_sweep(world, key, host):
-    for _ in range(5):
+    for _ in range(TOO_OFTEN):
         lost = world.host(name="lost")
-        cases = lost.claim()
-        if not cases:
-            break
-        lost.move(cases[0], Event.START)
+        running(lost)
         lost.lose_lease()
         world.store.daemons.sweep()
 
 
 def by_scan(world, key, host):
-    """A scan finds that nobody holds it, once too often."""
-    for _ in range(5):
-        cases = host.claim()
-        if not cases:
-            break
-        host.move(cases[0], Event.START)
+    """A scan finds that nobody holds it."""
+    for _ in range(TOO_OFTEN):
+        running(host)
         Task.objects.filter(pk=key).update(daemon=None)
         age(key)
         world.store.upkeep.scan()

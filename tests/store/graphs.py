@@ -59,10 +59,7 @@ def run(host, *failing):
         names = dict(Node.objects.values_list("pk", "name"))
         for case in cases:
             ran.append(names.get(case.instance))
-            if ran[-1] in failing:
-                fail(host, case)
-            else:
-                finish(host, case)
+            (fail if ran[-1] in failing else finish)(host, case)
     return ran
 
 

@@ -86,13 +86,13 @@ class Item:
         if started:
             if self.state != "SCHEDULED" or ("RUNNING", event) not in MOVES:
                 return False
-            self._move("start")
+            self.move("start")
         elif (self.state, event) not in MOVES:
             return False
-        self._move(event, reason, delay)
+        self.move(event, reason, delay)
         return True
 
-    def _move(self, event, reason="", delay=None):
+    def move(self, event, reason="", delay=None):
         was = self.state
         self.retries += event == "retry"
         self._log(event, MOVES[was, event])
@@ -122,10 +122,6 @@ class Item:
     def _give_up_if_stale(self):
         if self.restarts > MAX_RESTARTS or self.lost > MAX_RESTARTS + UNEXPLAINED_LOSSES:
             self._fail("STALE")
-
-    def lose(self):
-        """It is taken away from its holder."""
-        self._move("expire")
 
     def by_anyone(self, event, reason=""):
         """An event that needs no hold; returns whether it is accepted."""
@@ -203,7 +199,7 @@ class Model:
                 item.holder = new
                 kept.append(item)
             else:
-                item.lose()
+                item.move("expire")
                 lost.append(item)
         self.daemons.pop(old, None)
         self.daemons[new] = False

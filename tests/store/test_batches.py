@@ -31,7 +31,7 @@ MADE = st.builds(
     behind=st.sampled_from([0, 0, 0, 0, 0, 1]),
     has_start=st.booleans(),
     who=st.sampled_from(["worker 1", "worker 1", "worker 2"]),
-    said=st.sampled_from(["", "", "a\x00b", "Überlauf \N{SNOWMAN} %s :x"]),
+    said=st.sampled_from(["", "", "a", "Überlauf \N{SNOWMAN} %s :x"]),
     delay=st.sampled_from([None, HOUR]),
     answer=st.sampled_from(ANSWERS),
 )
@@ -48,8 +48,7 @@ def changes_of(cases, made, now):
             time=now + number * SECOND,
             started=now - SECOND if each["has_start"] else None,
             who=each["who"],
-            # PostgreSQL has no NUL in text.
-            message=each["said"].replace("\x00", ""),
+            message=each["said"],
             level=logging.ERROR if each["said"] else logging.INFO,
             reason=Reason.ERROR if event == Event.FAIL else "",
             delay=each["delay"] if event in (Event.RETRY, Event.DEFER) else None,
@@ -62,9 +61,8 @@ def written():
 
     The keys of LogRecords and the times of refusals are left out.
     """
-    instances, tasks, responses = (
-        list(model.objects.order_by("pk").values()) for model in (Instance, Task, Response)
-    )
+    models = Instance, Task, Response
+    instances, tasks, responses = (list(m.objects.order_by("pk").values()) for m in models)
     logs = LogRecord.objects.filter(instance__isnull=False).order_by("instance", "pk").values()
     for task in tasks:
         task["due_at"] = task["due_at"].replace(minute=0, second=0, microsecond=0)

@@ -13,7 +13,7 @@ def lose(world, host, *events):
     """Claim the one Task there is, and lose the attempt after these events."""
     [claimed] = host.claim()
     host.move(claimed, *events, Event.EXPIRE)
-    return claimed.instance
+    return world.get(claimed.instance)
 
 
 def test_more_restarts_than_allowed_are_stale(world):
@@ -24,8 +24,7 @@ def test_more_restarts_than_allowed_are_stale(world):
     [key] = world.enqueue(type=registration(max_restarts=2))
     host = world.host()
     for restarts in (1, 2):
-        lose(world, host, Event.START, Event.PAUSE)
-        found = world.get(key)
+        found = lose(world, host, Event.START, Event.PAUSE)
         assert (found.state, found.restarts, found.lost) == (State.ACCEPTED, restarts, restarts)
     others = world.enqueue(3)
     claimed = {c.instance: c for c in host.claim()}
@@ -49,11 +48,9 @@ def test_losses_before_the_start_are_not_restarts(world):
     [key] = world.enqueue(type=registration(max_restarts=1))
     host = world.host()
     for lost in range(1, 1 + UNEXPLAINED_LOSSES + 1):
-        lose(world, host)
-        instance = world.get(key)
+        instance = lose(world, host)
         assert (instance.state, instance.restarts, instance.lost) == (State.ACCEPTED, 0, lost)
-    lose(world, host)
-    instance = world.get(key)
+    instance = lose(world, host)
     assert (instance.state, instance.reason, instance.restarts) == (State.FAILED, Reason.STALE, 0)
     lost, given_up = world.log(key)[-2:]
     told = messages.attempts_given_up(0, 1, instance.lost, lost.message)

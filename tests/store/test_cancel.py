@@ -1,6 +1,7 @@
 """The store contract: what holders are asked; cancelling, alone and in races."""
 
 import logging
+from functools import partial
 from itertools import product
 
 import pytest
@@ -46,97 +47,75 @@ def test_the_move_back_honours_it(world, host, event):
     assert tells(fail.message, messages.cancelled("ann via shell"))
 
 
-# Races
-
-
-def races(world, rounds=5):
-    """Yield a daemon and a RUNNING attempt of it, a few times, and check the queue after each."""
-    for _ in range(rounds):
-        host = world.host()
-        yield host, world.bring_to(State.RUNNING, host)
-        world.check()
-
-
-def end_of(world, case):
-    """Return the kinds of the records behind its start."""
-    return [record.kind for record in world.log(case.instance)][3:]
-
-
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("event", [Event.FINISH, Event.EXPIRE])
-def test_a_cancel_and_what_else_may_happen(world, event):
+class TestRaces:
     """Exactly one wins, whichever came first, and the log says which (G6)."""
-    for host, case in races(world):
-        change = move_of(case, event, time=world.store.now())
-        refused, done = at_once(
-            lambda h=host, c=change: h.record(c),
-            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
-        )
-        assert refused == []
-        instance, log = world.get(case.instance), end_of(world, case)
-        if event == Event.FINISH:
-            assert instance.state == State.FINISHED
-            assert log == [Kind.ASK] * bool(done.asked) + [Event.FINISH]
-            assert not done.failed
-        else:
-            assert instance.reason == Reason.CANCELLED
-            assert log == [Kind.ASK] * bool(done.asked) + [event, Event.FAIL]
-            assert bool(done.asked) != bool(done.failed)
 
+    @pytest.fixture
+    def cancel(self, world):
+        return partial(world.store.control.cancel, who="ann")
 
-@pytest.mark.django_db(transaction=True)
-def test_a_cancel_and_a_sweep(world):
-    for host, case in races(world):
-        host.lose_lease()
-        at_once(
-            world.store.daemons.sweep,
-            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
-        )
-        if world.state(case.instance) != State.FAILED:
-            # The sweep passed by what the cancel had locked, and comes again.
-            assert not IS_SQLITE
-            world.store.daemons.sweep()
-        assert world.get(case.instance).reason == Reason.CANCELLED
-        assert world.events(case.instance).count(Event.FAIL) == 1
+    def races(self, world, *events, **details):
+        """Yield a daemon and its attempt after these events, a few times; check the queue."""
+        for _ in range(5):
+            host = world.host()
+            case = world.bring_to(State.RUNNING, host)
+            host.move(case, *events, **details)
+            yield host, case
+            world.check()
 
+    def end_of(self, world, case):
+        """Return the kinds of the records behind its start."""
+        return [record.kind for record in world.log(case.instance)][3:]
 
-@pytest.mark.django_db(transaction=True)
-def test_a_cancel_and_a_claim(world):
-    for host, case in races(world):
-        host.move(case, Event.FINISH)
-        [key] = world.enqueue()
-        claimed, done = at_once(
-            host.claim, lambda k=key: world.store.control.cancel([k], who="ann")
-        )
-        assert bool(claimed) == bool(done.asked)
-        assert bool(claimed) != bool(done.failed)
-        if claimed:
-            host.move(claimed[0], Event.RELEASE)
-        assert world.get(key).reason == Reason.CANCELLED
+    @pytest.mark.parametrize("event", [Event.FINISH, Event.EXPIRE])
+    def test_an_end_or_a_loss(self, world, cancel, event):
+        for host, case in self.races(world):
+            change = move_of(case, event, time=world.store.now())
+            refused, done = at_once(partial(host.record, change), partial(cancel, [case.instance]))
+            assert refused == []
+            instance, log = world.get(case.instance), self.end_of(world, case)
+            asked = [Kind.ASK] * bool(done.asked)
+            if event == Event.FINISH:
+                assert (instance.state, log) == (State.FINISHED, [*asked, Event.FINISH])
+                assert not done.failed
+            else:
+                assert (instance.reason, log) == (Reason.CANCELLED, [*asked, event, Event.FAIL])
+                assert bool(done.asked) != bool(done.failed)
 
+    def test_a_sweep(self, world, cancel):
+        for host, case in self.races(world):
+            host.lose_lease()
+            at_once(world.store.daemons.sweep, partial(cancel, [case.instance]))
+            if world.state(case.instance) != State.FAILED:
+                # The sweep passed by what the cancel had locked, and comes again.
+                assert not IS_SQLITE
+                world.store.daemons.sweep()
+            assert world.get(case.instance).reason == Reason.CANCELLED
+            assert world.events(case.instance).count(Event.FAIL) == 1
 
-@pytest.mark.django_db(transaction=True)
-def test_two_cancels(world):
-    """One of two operators is told that the other was quicker."""
-    for _host, case in races(world):
-        done = at_once(*[lambda c=case: world.store.control.cancel([c.instance], who="ann")] * 2)
-        assert sorted((len(each.asked), len(each.before)) for each in done) == [(0, 1), (1, 0)]
-        assert end_of(world, case) == [Kind.ASK]
-        world.store.control.cancel([case.instance])
+    def test_a_claim(self, world, cancel):
+        for host, case in self.races(world, Event.RELEASE):
+            claimed, done = at_once(host.claim, partial(cancel, [case.instance]))
+            assert bool(claimed) == bool(done.asked) != bool(done.failed)
+            if claimed:
+                host.move(claimed[0], Event.RELEASE)
+            assert world.get(case.instance).reason == Reason.CANCELLED
 
+    def test_another_cancel(self, world, cancel):
+        """One of two operators is told that the other was quicker."""
+        for _host, case in self.races(world):
+            done = at_once(*[partial(cancel, [case.instance])] * 2)
+            assert sorted((len(each.asked), len(each.before)) for each in done) == [(0, 1), (1, 0)]
+            assert self.end_of(world, case) == [Kind.ASK]
 
-@pytest.mark.django_db(transaction=True)
-def test_a_cancel_and_a_redrive(world):
-    for host, case in races(world):
-        host.move(case, Event.FAIL, reason=Reason.ERROR)
-        refused, done = at_once(
-            lambda c=case: world.as_anyone(Event.REDRIVE, c.instance),
-            lambda c=case: world.store.control.cancel([c.instance], who="ann"),
-        )
-        assert refused == []
-        assert (world.state(case.instance) == State.FAILED) == bool(done.failed)
-        if not done.failed:
-            world.store.control.cancel([case.instance])
+    def test_a_redrive(self, world, cancel):
+        for _host, case in self.races(world, Event.FAIL, reason=Reason.ERROR):
+            redrive = partial(world.as_anyone, Event.REDRIVE, case.instance)
+            refused, done = at_once(redrive, partial(cancel, [case.instance]))
+            assert refused == []
+            assert (world.state(case.instance) == State.FAILED) == bool(done.failed)
+            cancel([case.instance])
 
 
 # Every move that frees a Task, from every state that it may be asked to pause in.
@@ -173,6 +152,8 @@ def test_the_holder_of_a_claimed_task_is_asked(world):
             [asked] = world.store.control.asked(host.uuid)
             assert (asked.attempt, asked.request, asked.who) == (case.number, CANCEL, "bob")
             assert 0 <= asked.age < 30
+            new = world.host(old=host.uuid, holding={(case.instance, case.number)})
+            assert [each.request for each in world.store.control.asked(new.uuid)] == [CANCEL]
 
 
 @pytest.mark.slow
@@ -193,9 +174,3 @@ def test_what_goes_back_is_asked_for_nothing_any_more(world):
                 host.move(case, event)
             assert world.state(case.instance) == State.ACCEPTED
             assert world.task(case.instance).request == ""
-
-
-def test_a_request_moves_with_its_task_to_a_new_identity(world, host, case):
-    world.store.control.request(case.instance, RELEASE, who="ann")
-    new = world.host(old=host.uuid, holding={(case.instance, case.number)})
-    assert [asked.instance for asked in world.store.control.asked(new.uuid)] == [case.instance]

@@ -67,10 +67,8 @@ def test_a_change_decides_about_the_order(world):
     change(world, first, due=timedelta(seconds=-0.001))
     change(world, first, postpone=timedelta(microseconds=1))
     host = world.host()
-    found = []
-    for _ in range(3):
-        wait_for(lambda: (case := host.claim(1)) and not found.append(case[0].instance))
-    assert found == [third, second, first]
+    found = [wait_for(lambda: host.claim(1)) for _ in range(3)]
+    assert [case.instance for [case] in found] == [third, second, first]
 
 
 def test_what_does_not_wait_is_left_as_it_is(world, host):
@@ -89,15 +87,11 @@ def test_a_claim_and_a_change_do_not_meet(world):
         [key] = world.enqueue()
         host = world.host()
         claimed, said = at_once(host.claim, lambda k=key: change(world, k, collection="x"))
-        if claimed and said:
-            assert claimed[0].collection == "x"
-        elif claimed:
-            assert (claimed[0].collection, world.get(key).collection) == ("", "")
-        else:
-            assert said
-            claimed = host.claim()
-        assert world.task(key).collection == world.get(key).collection == claimed[0].collection
-        host.move(claimed[0], Event.START, Event.FINISH)
+        assert claimed or said
+        [case] = claimed or host.claim()
+        assert case.collection == ("x" if said else "")
+        assert world.task(key).collection == world.get(key).collection == case.collection
+        host.move(case, Event.START, Event.FINISH)
 
 
 @pytest.mark.django_db(transaction=True)

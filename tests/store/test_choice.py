@@ -1,8 +1,5 @@
 """Which store a project gets."""
 
-import subprocess
-import sys
-
 import pytest
 from django.db import connection
 from django.test.utils import override_settings
@@ -10,7 +7,7 @@ from django.test.utils import override_settings
 from atp import store
 from atp.store import get_store
 
-from ..helpers import child_environment
+from ..helpers import run_python
 from .internals import ORMStore
 from .world import only_sqlite
 
@@ -41,7 +38,5 @@ def test_the_stores_of_other_databases_are_not_imported():
         "import sys, django; django.setup(); from atp.store import get_store; print(get_store());"
         "print([name for name in sys.modules if 'psycopg' in name or 'postgresql' in name])"
     )
-    command = [sys.executable, "-c", code]
-    told = subprocess.check_output(command, env=child_environment(), text=True)
-    found, others = told.splitlines()
+    found, others = run_python(code).splitlines()
     assert ("SQLiteStore" in found, others) == (True, "[]")

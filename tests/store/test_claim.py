@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from django.db import transaction
@@ -70,20 +71,13 @@ def fill(world, count):
         )
 
 
-def due(world, type, collection):
-    """The keys of what is due in a lane, in claiming order."""
-    rows = Task.objects.due(world.store.now())
-    rows = rows.filter(type__identifier=type, collection=collection)
-    return list(rows.in_claiming_order().values_list("pk", flat=True))
-
-
 @pytest.mark.parametrize("limit", [1, 7, 100])
 def test_each_lane_in_its_order_and_to_even_shares(world, limit):
     """G8, G9."""
     fill(world, 40)
-    lanes = [(type, collection) for type in TYPES for collection in ("", "esa")]
-    waiting = {lane: due(world, *lane) for lane in lanes}
-    host = world.host()
+    host, waiting = world.host(), {lane: [] for lane in product(TYPES, ("", "esa"))}
+    for task in Task.objects.due(world.store.now()).in_claiming_order():
+        waiting[task.type.identifier, task.collection].append(task.pk)
     while any(waiting.values()):
         claimed = host.claim(limit)
         assert len(claimed) == min(limit, sum(map(len, waiting.values())))
@@ -97,13 +91,10 @@ def test_each_lane_in_its_order_and_to_even_shares(world, limit):
 
 def check_shares(counts, waiting, limit):
     """Nobody gets more than a share before everybody else has got one."""
-    of_type = {
-        type: sum(len(k) for lane, k in waiting.items() if lane[0] == type) for type in TYPES
-    }
-    share = limit // sum(map(bool, of_type.values()))
+    of_type = Counter(type for (type, _), keys in waiting.items() for _ in keys)
+    share = limit // len(of_type)
     if max(counts.values()) > share + 1:
-        for type, number in of_type.items():
-            assert counts[type] >= min(share, number)
+        assert all(counts[type] >= min(share, number) for type, number in of_type.items())
 
 
 def test_what_is_dated_in_the_future_hides_nothing_of_any_lower_priority(world):
@@ -119,11 +110,8 @@ def test_what_is_too_late_is_missed_and_hides_nothing_behind_it(world):
     missed = world.enqueue(7, start_before=now - SECOND, priority=5)
     [key] = world.enqueue(start_before=now + HOUR)
     host = world.host()
-    found = []
     # A store may take more than one look, but says when it has found something to do.
-    for _ in range(20):
-        found += host.claim(1)
-    assert [each.instance for each in found] == [key]
+    assert [each.instance for _ in range(20) for each in host.claim(1)] == [key]
     for late in missed:
         instance = world.get(late)
         assert (instance.state, instance.reason) == (State.FAILED, Reason.MISSED)
@@ -148,16 +136,6 @@ def test_what_a_rolled_back_claim_took_is_claimed_again(world):
 COUNT = 60
 
 
-@pytest.fixture
-def queue(world):
-    """Tasks of one lane with random priorities and due times, many of them the same."""
-    chance, now = random.Random(18), world.store.now()
-    for _ in range(COUNT):
-        due = now - chance.randrange(60, 64) * SECOND
-        world.enqueue(priority=chance.randrange(-1, 3), due=due)
-    return world
-
-
 @pytest.mark.parametrize(
     ("limits", "max_running", "more"),
     [
@@ -168,13 +146,17 @@ def queue(world):
     ],
     ids=str,
 )
-def test_claims_are_in_the_order_that_is_said(queue, limits, max_running, more):
-    """G8."""
+def test_claims_are_in_the_order_that_is_said(world, limits, max_running, more):
+    """G8: of one lane, with random priorities and due times, many of them the same."""
+    chance, now = random.Random(18), world.store.now()
+    for _ in range(COUNT):
+        due = now - chance.randrange(60, 64) * SECOND
+        world.enqueue(priority=chance.randrange(-1, 3), due=due)
     in_order = Task.objects.waiting().order_by(*CLAIMING_ORDER)
     expected = list(in_order.values_list("pk", flat=True))
     if max_running:
-        queue.store.control.limit(scope(ONE), max_running=max_running)
-    host, keys = queue.host(), []
+        world.store.control.limit(scope(ONE), max_running=max_running)
+    host, keys = world.host(), []
     while claimed := host.claim(limits[len(keys) % len(limits)], **more):
         keys += [task.instance for task in claimed]
     assert keys == expected

@@ -62,16 +62,14 @@ def test_the_same_again_before_it_has_acted(world, host):
 
 
 def test_renewal_and_outlook_bring_it(world):
-    host, other = world.host(), world.host()
-    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request == ""
-    world.store.daemons.command(host.uuid, DaemonCommand.QUIET)
-    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request == "quiet"
-    assert world.store.daemons.renew(host.uuid, lease=LEASE).request == "quiet"
-    assert world.store.daemons.outlook([ONE], daemon=other.uuid).request == ""
-    assert world.store.daemons.renew(other.uuid, lease=LEASE).request == ""
-    world.store.daemons.leave(host.uuid)
-    assert world.store.daemons.outlook([ONE], daemon=host.uuid).request is None
-    assert world.store.daemons.outlook([ONE]).request is None
+    host, other, daemons = world.host(), world.host(), world.store.daemons
+    daemons.command(host.uuid, DaemonCommand.QUIET)
+    for daemon, request in ((host.uuid, "quiet"), (other.uuid, "")):
+        assert daemons.outlook([ONE], daemon=daemon).request == request
+        assert daemons.renew(daemon, lease=LEASE).request == request
+    daemons.leave(host.uuid)
+    assert daemons.outlook([ONE], daemon=host.uuid).request is None
+    assert daemons.outlook([ONE]).request is None
 
 
 def test_it_goes_on_to_the_next_identity(world):

@@ -1,18 +1,12 @@
 """Whoever looks at Django's cursors sees what a store executes (G11)."""
 
 import asyncio
+from itertools import product
+from unittest import mock
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import (
-    DatabaseError,
-    Error,
-    OperationalError,
-    ProgrammingError,
-    connection,
-    connections,
-    transaction,
-)
+from django.db import DatabaseError, Error, connection, connections, transaction, utils
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
@@ -25,7 +19,7 @@ from .internals import cursor_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # What is no column.
-REFUSED = ProgrammingError if connection.vendor == "postgresql" else OperationalError
+REFUSED = utils.ProgrammingError if connection.vendor == "postgresql" else utils.OperationalError
 
 
 def enqueue():
@@ -65,30 +59,15 @@ def test_a_wrapper_of_execution_and_the_log_of_queries_see_it(settings):
     assert not is_bare()
 
 
-def tracing(djangos, calls):
-    def traced(*args, **kwargs):
-        calls.append(args)
-        return djangos(*args, **kwargs)
-
-    return traced
-
-
-def test_what_a_tool_has_put_in_the_place_of_djangos_is_called(monkeypatch):
+def test_what_a_tool_has_put_in_the_place_of_djangos_is_called():
     """In its classes, or in one connection."""
-    of_classes = [(CursorWrapper, "execute"), (CursorWrapper, "_execute")]
-    names = "cursor", "create_cursor", "make_cursor", "ensure_connection"
-    of_classes += [(BaseDatabaseWrapper, name) for name in names if name != "create_cursor"]
-    for owner, name in [*of_classes, *((own(), name) for name in names)]:
-        calls = []
-
-        with monkeypatch.context() as patch:
-            traced = tracing(getattr(owner, name), calls)
-            if isinstance(owner, type):
-                patch.setattr(owner, name, traced)
-            else:
-                patch.setitem(vars(owner), name, traced)
+    places = [(CursorWrapper, "execute"), (CursorWrapper, "_execute"), (own(), "create_cursor")]
+    names = "cursor", "make_cursor", "ensure_connection"
+    for owner, name in [*places, *product((BaseDatabaseWrapper, own()), names)]:
+        djangos = getattr(owner, name)
+        with mock.patch.object(owner, name, autospec=True, side_effect=djangos) as traced:
             enqueue()
-        assert calls, (owner, name)
+        assert traced.called, (owner, name)
 
 
 def test_a_backend_made_from_djangos_is_asked_itself(monkeypatch):

@@ -1,5 +1,7 @@
 """Downstreams in the stores: who claims what while one refuses calls or fails."""
 
+from dataclasses import replace
+
 import pytest
 from django.db import transaction
 
@@ -35,12 +37,6 @@ def types(claimed):
     return {task.type for task in claimed}
 
 
-def opened(world):
-    """Open the breaker, and let its time pass."""
-    world.store.downstreams.trip("relay")
-    change(not_before=world.store.now())
-
-
 def test_registering_makes_the_row_closed_and_leaves_it_as_it_is(calling):
     before = Downstream.objects.values().get()
     assert before["state"] == State.CLOSED
@@ -51,79 +47,69 @@ def test_registering_makes_the_row_closed_and_leaves_it_as_it_is(calling):
     assert relay().state == State.OPEN
 
 
-class TestThrottled:
-    def test_as_many_are_claimed_as_there_are_tokens_over_its_types(self, calling):
-        """And an outlook says when the next may start."""
-        calling.store.downstreams.report("relay", REFUSED)
-        change(tokens=3.0, per_second=0.01, refilled=calling.store.now())
-        first, second = calling.host(), calling.host()
-        claimed = [*first.claim(30), *first.claim(30), *second.claim(30)]
-        protected = [task for task in claimed if task.type != THREE]
-        assert len(protected) == 1  # no more than the burst
-        assert {task.guard for task in protected} == {"rate"}
-        assert len(claimed) == 11
-        due = calling.store.daemons.outlook([ONE, TWO, THREE], daemon=first.uuid).due
-        assert 50 < due <= 100
-
-    def test_nothing_before_the_time_that_it_asked_for(self, calling):
-        calling.store.downstreams.report(
-            "relay", Report(counts=((0.0, 9, 1, 0),), had_ok=True, after=600.0)
-        )
-        assert types(calling.host().claim(30)) == {THREE}
+def test_as_many_are_claimed_as_there_are_tokens_over_its_types(calling):
+    """And an outlook says when the next may start; nothing is before it is asked for again."""
+    calling.store.downstreams.report("relay", REFUSED)
+    change(tokens=3.0, per_second=0.01, refilled=calling.store.now())
+    first, second = calling.host(), calling.host()
+    claimed = [*first.claim(30), *first.claim(30), *second.claim(30)]
+    protected = [task.guard for task in claimed if task.type != THREE]
+    assert (protected, len(claimed)) == (["rate"], 11)  # no more than the burst
+    due = calling.store.daemons.outlook([ONE, TWO, THREE], daemon=first.uuid).due
+    assert 50 < due <= 100
+    change(tokens=3.0, refilled=calling.store.now())
+    calling.store.downstreams.report("relay", replace(REFUSED, after=600.0))
+    assert first.claim(30) == []
 
 
-class TestOpen:
-    def test_failures_of_all_daemons_open_it(self, calling):
-        for _ in range(2):
-            row = calling.store.downstreams.report(
-                "relay", Report(counts=((0.0, 0, 0, 5),), row=5), who="host"
-            )
-        assert row.state == State.OPEN
-        # However long the claim takes to come.
-        change(not_before=calling.store.now() + HOUR)
-        assert types(calling.host().claim(30)) == {THREE}
-        record = LogRecord.objects.get(subject="downstream:relay")
-        assert (record.kind, record.detail, record.who) == (Kind.DOWNSTREAM, "open", "host")
-
-    def test_one_probes_over_all_daemons_and_another_when_its_daemon_is_lost(self, calling):
-        """G3."""
-        opened(calling)
-        first, second = calling.host(), calling.host()
-        claimed = [*first.claim(30), *second.claim(30), *first.claim(30)]
-        [probe] = [task for task in claimed if task.type != THREE]
-        assert probe.guard == "probe"
-        assert (relay().state, relay().probe) == (State.HALF_OPEN, probe.instance)
-        change(not_before=calling.store.now())
-        assert second.claim(30) == []
-        first.lose_lease()
-        calling.store.daemons.sweep(daemon=second.uuid)
-        claimed = [*second.claim(30), *second.claim(30)]
-        assert [task.guard for task in claimed if task.type != THREE] == ["probe"]
-
-    def test_a_probe_that_goes_well_lets_the_others_go(self, calling):
-        opened(calling)
-        host = calling.host()
-        [probe] = [task for task in host.claim(30) if task.guard]
-        row = calling.store.downstreams.report("relay", Report(probe=(probe.instance, Verdict.OK)))
-        assert (row.state, row.per_second) == (State.THROTTLED, 1.0)
+def test_failures_of_all_daemons_open_it(calling):
+    for _ in range(2):
+        report = Report(counts=((0.0, 0, 0, 5),), row=5)
+        row = calling.store.downstreams.report("relay", report, who="host")
+    assert row.state == State.OPEN
+    # However long the claim takes to come.
+    change(not_before=calling.store.now() + HOUR)
+    assert types(calling.host().claim(30)) == {THREE}
+    record = LogRecord.objects.get(subject="downstream:relay")
+    assert (record.kind, record.detail, record.who) == (Kind.DOWNSTREAM, "open", "host")
 
 
-class TestSetting:
-    def test_a_ceiling_throttles_what_is_healthy_and_none_takes_it_away(self, calling):
-        row = calling.store.downstreams.bound("relay", ceiling=5.0, who="ann")
-        assert (row.state, row.per_second, row.who) == (State.THROTTLED, 5.0, "ann")
-        row = calling.store.downstreams.bound("relay", ceiling=None)
-        assert (row.state, row.per_second) == (State.CLOSED, 0.0)
+def test_one_probes_over_all_daemons_and_another_when_its_daemon_is_lost(calling):
+    """G3: and if it goes well the others go, too."""
+    calling.store.downstreams.trip("relay")
+    change(not_before=calling.store.now())
+    first, second = calling.host(), calling.host()
+    claimed = [*first.claim(30), *second.claim(30), *first.claim(30)]
+    [probe] = [task for task in claimed if task.type != THREE]
+    assert probe.guard == "probe"
+    assert (relay().state, relay().probe) == (State.HALF_OPEN, probe.instance)
+    change(not_before=calling.store.now())
+    assert second.claim(30) == []
+    first.lose_lease()
+    calling.store.daemons.sweep(daemon=second.uuid)
+    claimed = [*second.claim(30), *second.claim(30)]
+    [probe] = [task for task in claimed if task.type != THREE]
+    assert probe.guard == "probe"
+    row = calling.store.downstreams.report("relay", Report(probe=(probe.instance, Verdict.OK)))
+    assert (row.state, row.per_second) == (State.THROTTLED, 1.0)
 
-    def test_what_somebody_else_has_changed_stays_and_an_unknown_one_is_told(self, calling):
-        before = Downstream.objects.values().get()
-        for verb, more in {"reset": {}, "trip": {}, "bound": {"ceiling": 5.0}}.items():
-            with pytest.raises(DownstreamChanged):
-                getattr(calling.store.downstreams, verb)("relay", expected="open", **more)
-        with pytest.raises(UnknownDownstream, match="relay"):
-            calling.store.downstreams.trip("relais")
-        assert calling.store.downstreams.report("gone", ROW) is None
-        assert Downstream.objects.values().get() == before
+
+def test_a_ceiling_throttles_what_is_healthy_and_none_takes_it_away(calling):
+    row = calling.store.downstreams.bound("relay", ceiling=5.0, who="ann")
+    assert (row.state, row.per_second, row.who) == (State.THROTTLED, 5.0, "ann")
+    row = calling.store.downstreams.bound("relay", ceiling=None)
+    assert (row.state, row.per_second) == (State.CLOSED, 0.0)
+
+
+def test_what_somebody_else_has_changed_stays_and_an_unknown_one_is_told(calling):
+    before = Downstream.objects.values().get()
+    for verb, more in {"reset": {}, "trip": {}, "bound": {"ceiling": 5.0}}.items():
+        with pytest.raises(DownstreamChanged):
+            getattr(calling.store.downstreams, verb)("relay", expected="open", **more)
+    with pytest.raises(UnknownDownstream, match="relay"):
+        calling.store.downstreams.trip("relais")
+    assert calling.store.downstreams.report("gone", ROW) is None
+    assert Downstream.objects.values().get() == before
 
 
 @pytest.mark.django_db(transaction=True)

@@ -53,10 +53,9 @@ class TestIdentifiers:
         """G13: all or none, and the error has the existing Instance."""
         [key] = world.enqueue(identifier="a")
         before = world.snapshot()
+        asked = [request(name) for name in "bac"]
         with pytest.raises(DuplicateIdentifier, match="'a'") as caught:
-            world.store.enqueueing.enqueue(
-                registration(), [request("b"), request("a"), request("c")]
-            )
+            world.store.enqueueing.enqueue(registration(), asked)
         assert caught.value.instance.pk == key
         assert world.snapshot() == before
 
@@ -65,12 +64,10 @@ class TestIdentifiers:
         world.store.types.register([registration()])
         before = world.snapshot()
         with pytest.raises(DuplicateIdentifier, match="'a'"):
-            world.store.enqueueing.enqueue(
-                registration(), [request("a"), request("b"), request("a")]
-            )
+            world.store.enqueueing.enqueue(registration(), [request(name) for name in "aba"])
         assert world.snapshot() == before
         for number, existing in enumerate(("return", "redrive"), 1):
-            asked = [request(f"{n}{number}", existing=existing) for n in ("a", "b", "a")]
+            asked = [request(f"{name}{number}", existing=existing) for name in "aba"]
             first, second, third = world.store.enqueueing.enqueue(registration(), asked)
             assert first.pk == third.pk != second.pk
             assert Task.objects.count() == 2 * number
@@ -86,14 +83,12 @@ class TestIdentifiers:
         assert (last.event, last.who) == (Event.REDRIVE, "ann")
 
 
-OWN = options.own_options(timeout=1.5 * SECOND, max_retries=7)
-
-
 @pytest.mark.parametrize("limit", [1, 10])
 def test_a_claim_brings_the_timeout_and_retries_that_an_instance_has_of_its_own(world, limit):
     """Of one as of many; what has nothing of its own has what its Type says."""
     nine, one = 9 * SECOND, 1.5 * SECOND
-    submissions = [request(own=each) for each in (OWN, None, options.own_options(max_retries=0))]
+    own = options.own_options(timeout=one, max_retries=7)
+    submissions = [request(own=each) for each in (own, None, options.own_options(max_retries=0))]
     made = world.store.enqueueing.enqueue(registration(timeout=nine, max_retries=4), submissions)
     assert [instance.max_retries for instance in made] == [7, None, 0]
     host = world.host()

@@ -13,8 +13,6 @@ from atp.store.values import Message, ProgressUpdate, ResponseData
 from ..nonsense import tells
 from .world import ONE, SECOND, file_of, move_of
 
-HELD = sorted(CLAIMED)
-
 
 def late_writes(world, case):
     """Everything that the holder of an attempt can say, as (verb, value) pairs."""
@@ -46,20 +44,34 @@ def kept(case):
 
 @pytest.mark.slow
 def test_after_a_sweep_and_a_claim_by_another(world):
-    """G4: the late writer neither hurts nor ends the attempt of another daemon."""
-    for state in HELD:
+    """G4: the late writer neither hurts nor ends the attempt of another daemon.
+
+    The number of the attempt is the fence, not only the daemon: the same may have claimed it
+    again, and a dispatcher that takes over has not been told of its second attempt.
+    """
+    for state in sorted(CLAIMED):
         with world.case(state):
             host, other = world.host(), world.host()
             case = world.bring_to(state, host)
             host.lose_lease()
             assert world.store.daemons.sweep(daemon=other.uuid).expired == 1
             nothing_gets_through(world, case, host)
-            [again] = other.claim()
-            assert again.instance == case.instance
+            [first] = other.claim()
+            assert (first.instance, first.number) == (case.instance, case.number + 1)
             nothing_gets_through(world, case, host)
-            other.move(again, Event.START)
-            nothing_gets_through(world, case, host)
-            other.move(again, Event.FINISH)
+            other.move(first, Event.START, Event.EXPIRE)
+            nothing_gets_through(world, first, other)
+            [second] = other.claim()
+            nothing_gets_through(world, first, other)
+            other.move(second, Event.START)
+            nothing_gets_through(world, first, other)
+            assert world.host(old=other.uuid, holding=()).joined.expired == 1
+            nothing_gets_through(world, second, other)
+            new = world.host()
+            [third] = new.claim()
+            nothing_gets_through(world, second, other)
+            assert third.number == case.number + 3
+            new.move(third, Event.START, Event.FINISH)
             nothing_gets_through(world, case, host)
 
 
@@ -69,30 +81,6 @@ def taken(world, host, case):
     host.lose_lease()
     world.store.daemons.sweep()
     return case, host
-
-
-@pytest.mark.slow
-def test_after_the_same_daemon_has_claimed_it_again_or_its_identity_has_ended(world):
-    """G4: the attempt number is the fence, not only the daemon.
-
-    A new dispatcher that takes over has not been told of the second attempt.
-    """
-    for state in HELD:
-        with world.case(state):
-            host, other = world.host(), world.host()
-            case = world.bring_to(state, host)
-            host.move(case, Event.EXPIRE)
-            nothing_gets_through(world, case, host)
-            [again] = host.claim()
-            assert again.number == case.number + 1
-            nothing_gets_through(world, case, host)
-            host.move(again, Event.START)
-            nothing_gets_through(world, case, host)
-            assert world.host(old=host.uuid, holding=()).joined.expired == 1
-            nothing_gets_through(world, again, host)
-            [third] = other.claim()
-            nothing_gets_through(world, again, host)
-            assert third.number == again.number + 1
 
 
 def test_a_number_from_the_future_or_what_was_removed_is_refused_too(world, host, case):
@@ -120,46 +108,40 @@ def finish(case, event=Event.FINISH, **facts):
     return move_of(case, event, who="host:1 worker 0", **facts)
 
 
-def test_late_result_is_kept_once_and_counted(world, taken):
-    """G4: what a result that came too late says, and how long after."""
+@pytest.mark.parametrize(
+    ("event", "seconds", "transactional"),
+    [
+        (Event.FINISH, 41, False),
+        (Event.FAIL, -3, False),
+        (Event.FINISH, 5, True),
+        (Event.RETRY, None, True),
+    ],
+)
+def test_late_result_is_kept_once_and_counted(world, taken, event, seconds, transactional):
+    """G4, G7: what it says, and how long after; or that nothing that it wrote has happened."""
     case, host = taken
-    [taken] = LogRecord.objects.filter(kind="expire").values_list("time", flat=True)
-    late = finish(case, time=taken + 41 * SECOND)
+    [lost] = LogRecord.objects.filter(kind="expire").values_list("time", flat=True)
+    time = seconds and lost + seconds * SECOND
+    late = finish(case, event, time=time, message="why", transactional=transactional)
     for _ in range(2):  # told again because the answer got lost
-        assert world.store.records.record([late], daemon=host.uuid) == [late]
+        assert host.record(late) == [late]
     [record] = kept(case)
     assert (record.kind, record.level) == (Kind.LATE, logging.WARNING)
-    assert record.detail == f"finish {late.time.isoformat()}"
-    told = messages.late_result(1, Event.FINISH, 41, transactional=False)
-    assert tells(record.message, told)
-    assert counted() == 1
-    early = late._replace(event=Event.FAIL, time=taken - 3 * SECOND, message="why")
-    assert world.store.records.record([early], daemon=host.uuid) == [early]
-    [record] = kept(case)[1:]
-    told = messages.late_result(1, Event.FAIL, -3, transactional=False)
+    assert record.detail == (f"{event} {time.isoformat()}" if time else event)
+    told = messages.late_result(1, event, seconds, transactional=transactional)
     assert tells(record.message, told)
     assert record.message.endswith("\nwhy")
-    assert counted() == 1  # an attempt counts once
+    other = late._replace(time=lost + 60 * SECOND)
+    assert host.record(other) == [other]
+    assert (len(kept(case)), counted()) == (2, 1)  # an attempt counts once
     world.check()
-
-
-@pytest.mark.parametrize("event", [Event.FINISH, Event.RETRY])
-def test_late_end_of_a_transactional_attempt(world, taken, event):
-    """G4, G7: however it ended, nothing that it wrote has happened at all."""
-    case, host = taken
-    late = finish(case, event=event, message="why", transactional=True)
-    assert world.store.records.record([late], daemon=host.uuid) == [late]
-    [record] = kept(case)
-    assert tells(record.message, messages.late_result(1, event, None, transactional=True))
-    assert record.message.endswith("\nwhy")
-    assert counted() == 1
 
 
 def test_its_own_end_that_comes_too_late_counts_for_nobody_and_late_notes_count_once(world, taken):
     """G4: what a daemon took for lost that another had taken away, and goes on saying."""
     case, host = taken
     change = finish(case, event=Event.EXPIRE, time=world.store.now())
-    assert world.store.records.record([change], daemon=host.uuid) == [change]
+    assert host.record(change) == [change]
     assert [record.kind for record in kept(case)] == [Kind.REFUSED]
     assert counted() == 0
     for number in range(5):
@@ -197,12 +179,12 @@ def test_what_was_written_is_not_late(world, host, case, event):
     """
     reason = Reason.ERROR if event == Event.FAIL else ""
     change = finish(case, event=event, time=world.store.now(), message="once", reason=reason)
-    assert world.store.records.record([change], daemon=host.uuid) == []
+    assert host.record(change) == []
     before = world.snapshot()
-    assert world.store.records.record([change], daemon=host.uuid) == []
+    assert host.record(change) == []
     for death in (Event.EXPIRE, Event.RELEASE):
         dead = finish(case, event=death)
-        assert world.store.records.record([dead], daemon=host.uuid) == [dead]
+        assert host.record(dead) == [dead]
     assert world.snapshot() == before
     assert kept(case) == []
 
@@ -211,6 +193,6 @@ def test_write_of_an_ended_identity_is_not_late(world, host, case):
     """G4: its daemon still holds the Task, under another name, and will say it again."""
     newer = world.host(old=host.uuid, holding=[(case.instance, case.number)])
     change = finish(case)
-    assert world.store.records.record([change], daemon=host.uuid) == [change]
+    assert host.record(change) == [change]
     assert kept(case) == []
     assert world.store.records.record([change], daemon=newer.uuid) == []

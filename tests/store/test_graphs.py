@@ -1,5 +1,9 @@
 """Graphs in the store: nodes wait for others, and every end settles (G17)."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from atp import messages
@@ -7,9 +11,10 @@ from atp.models import BLOCKED, Edge, Failing, Graph, Instance, Kind, LogRecord,
 from atp.states import Event, Reason, State
 from atp.store.values import Move
 
+from ..helpers import DEADLINE, child_environment
 from ..nonsense import tells
 from .broken import delete_instance, execute
-from .ends import FAILING, FINISHING, by_failing, finish
+from .ends import FAILING, FINISHING, by_failing, finish, running
 from .graphs import chain, run, submit
 from .internals import Trouble, graph_ends
 from .world import DAY, HOUR, ONE, SECOND, TWO, finish_of, registration
@@ -43,6 +48,39 @@ def test_nothing_is_written_if_one_node_cannot_be(world):
     assert not Graph.objects.exists()
     assert not Node.objects.exists()
     assert Task.objects.count() == 1
+
+
+_PROCESS = """
+import os, signal
+
+import django
+
+django.setup()
+from django.db import connection
+from atp.store import get_store
+from tests.store.graphs import plan
+
+def die(execute, sql, params, many, context):
+    done = execute(sql, params, many, context)
+    if "INSERT INTO atp_edge" in sql:  # what is written last
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+# More than are written by one statement.
+nodes = [f"node-{number}" for number in range(2500)]
+with connection.execute_wrapper(die):
+    get_store().graphs.submit(plan(nodes, [("node-0", node) for node in nodes[1:]]))
+"""
+
+
+def test_a_process_that_is_killed_halfway_leaves_nothing(transactional_db):
+    """G1, G7."""
+    command = [sys.executable, "-c", _PROCESS]
+    process = subprocess.run(command, env=child_environment(), timeout=2 * DEADLINE, check=False)
+    assert process.returncode == -signal.SIGKILL
+    for model in (Graph, Node, Edge, Instance, Task):
+        assert not model.objects.exists(), model
+    assert not LogRecord.objects.filter(instance__isnull=False).exists()
 
 
 @pytest.mark.parametrize("way", [*FINISHING, *FAILING], ids=lambda way: way.__name__)
@@ -84,13 +122,18 @@ def test_nodes_and_others_in_one_batch_and_a_late_end_that_settles_nothing(world
         assert world.task(second).waits == 1
         assert host.record(*moves) == []
         assert world.state(first) == State.FINISHED
-        assert {world.state(key) for key in plain if world.task(key)} == set()
+        assert not Task.objects.filter(pk__in=plain).exists()
         [case] = host.claim()
         assert case.instance == second
         finish(host, case)
 
 
 class TestPortions:
+    def fail_all(self, world, limit):
+        while world.store.graph_ends.fail_dependants(limit=limit):
+            pass
+        assert not Task.objects.exists()
+
     def test_what_is_too_much_for_one_transaction_is_left_to_a_job(self, world, monkeypatch):
         monkeypatch.setattr(graph_ends, "MOST", 50)
         names = [f"n{n}" for n in range(70)]
@@ -112,9 +155,7 @@ class TestPortions:
         edges += [(f"{a}{n}", f"{b}{n + 1}") for n in range(39) for a in "lr" for b in "lr"]
         keys = submit(world, names, edges)
         world.store.control.cancel([keys["top"]])
-        while world.store.graph_ends.fail_dependants(limit=20):
-            pass
-        assert not Task.objects.exists()
+        self.fail_all(world, limit=20)
 
     def test_failed_nodes_have_their_turn_one_after_the_other(self, world, monkeypatch):
         """One with very many dependants does not keep the others waiting."""
@@ -127,9 +168,7 @@ class TestPortions:
         for _ in range(2):
             assert world.store.graph_ends.fail_dependants(limit=10)
         assert world.state(small[1]) == State.FAILED
-        while world.store.graph_ends.fail_dependants(limit=10):
-            pass
-        assert not Task.objects.exists()
+        self.fail_all(world, limit=10)
 
 
 class TestRedrive:
@@ -240,17 +279,15 @@ class TestEndOfGraph:
 class TestScan:
     """G17: what everybody else relies on is counted again."""
 
-    @pytest.mark.parametrize(("waits", "due"), [(1, False), (1, True)])
-    def test_a_wrong_number_is_set_right(self, world, waits, due):
+    @pytest.mark.parametrize(("ended", "wrong", "right"), [(0, 1, 2), (1, 3, 1)])
+    def test_a_wrong_number_is_set_right(self, world, ended, wrong, right):
         keys = submit(world, "abc", [("a", "c"), ("b", "c")])
-        if due:
-            host = world.host()
-            finish(host, host.claim()[0])
-            waits = 3
-        Task.objects.filter(pk=keys["c"]).update(waits=waits)
+        host = world.host()
+        finish(host, *host.claim(ended))
+        Task.objects.filter(pk=keys["c"]).update(waits=wrong)
         [finding] = world.store.upkeep.scan().findings
         assert (finding.trouble, bool(finding.done)) == (Trouble.MISCOUNTED, True)
-        assert world.task(keys["c"]).waits == (1 if due else 2)
+        assert world.task(keys["c"]).waits == right
         assert world.log(keys["c"])[-1].kind == Kind.MENDED
         assert world.store.upkeep.scan().findings == ()
 
@@ -267,8 +304,7 @@ def test_a_node_that_is_handed_back_meanwhile_is_cancelled_too(world, monkeypatc
     """G17: cancelling a graph ends all nodes that have not ended."""
     keys = submit(world, "ab", [("a", "b")])
     host = world.host()
-    [case] = host.claim()
-    host.move(case, Event.START)
+    case = running(host)
     cancel = world.store.control.cancel
 
     def and_back(some, **more):

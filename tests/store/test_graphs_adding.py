@@ -9,6 +9,7 @@ from atp.models import Edge, Graph, Instance, Node, Task
 from atp.states import Event, Reason, State
 
 from ..helpers import Thread, at_once
+from .ends import running
 from .graphs import check, planned, submit
 from .world import ONE, move_of, needs_row_locks
 
@@ -42,10 +43,9 @@ def keys(world):
 @pytest.fixture
 def cases(world, host, keys):
     """What is claimed and runs, by its key."""
-    found = {case.instance: case for case in host.claim()}
-    for case in found.values():
-        host.move(case, Event.START)
-    return found
+    claimed = host.claim()
+    assert host.record(*[move_of(case, Event.START) for case in claimed]) == []
+    return {case.instance: case for case in claimed}
 
 
 @pytest.fixture
@@ -61,9 +61,7 @@ def test_a_node_of_a_cancelled_graph_that_is_redriven_by_itself_may_add(world, h
     """Nobody is cancelling any more; while another node is live, somebody is."""
     world.store.graphs.cancel(Graph.objects.get().pk)
     assert world.as_anyone(Event.REDRIVE, keys["split"]) == []
-    [case] = host.claim()
-    host.move(case, Event.START)
-    assert Adder(world, case).add("a")
+    assert Adder(world, running(host)).add("a")
 
 
 def test_new_nodes_are_due_and_are_waited_for(world, host, keys, cases, adder):
@@ -158,28 +156,25 @@ def test_with_the_end_in_one_transaction(world, keys, adder):
 
 @pytest.mark.django_db(transaction=True)
 class TestTogether:
+    def add(self, adder, *upstreams):
+        """Add eight nodes before merge, one after the other, each until it is written."""
+        for node in (f"a{number}" for number in range(8)):
+            while adder.add([node], [(name, node) for name in upstreams], ["merge"]) is None:
+                pass
+
     def test_with_the_end_of_what_it_comes_after(self, world, host, keys, cases, adder):
         """G17: whichever is first, the edge is not lost."""
-
-        def add():
-            for number in range(8):
-                while adder.add([f"a{number}"], [("other", f"a{number}")], ["merge"]) is None:
-                    pass
-
-        at_once(add, lambda: host.move(cases[keys["other"]], Event.FINISH))
+        at_once(
+            lambda: self.add(adder, "other"),
+            lambda: host.move(cases[keys["other"]], Event.FINISH),
+        )
         assert Node.objects.count() == 12
         assert not Task.objects.filter(waits__gt=0).exclude(pk__in=[keys["merge"], keys["report"]])
         check()
 
     def test_two_that_add_the_same_names(self, world, host, keys, cases, adder):
         other = Adder(world, cases[keys["other"]], "other")
-
-        def add(who):
-            for number in range(8):
-                while who.add([f"a{number}"], before=["merge"]) is None:
-                    pass
-
-        at_once(lambda: add(adder), lambda: add(other))
+        at_once(lambda: self.add(adder), lambda: self.add(other))
         assert Node.objects.count() == 12
         assert waits(keys["merge"]) == 10
         check()
@@ -190,7 +185,7 @@ class TestTogether:
         for model in (Graph, Node, Task):
             with transaction.atomic():
                 assert list(model.objects.select_for_update())
-                adding = Thread(lambda: adder.add("a", [("other", "a")], ["merge"]))
+                adding = Thread(adder.add, "a", [("other", "a")], ["merge"])
                 assert adding.result(20) is None, model
             assert Node.objects.count() == 4
         assert adder.add("a", [("other", "a")], ["merge"])

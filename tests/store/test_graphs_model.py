@@ -86,29 +86,24 @@ class Run:
                 break
             self.world.store.graph_ends.fail_dependants()
             for host in self.hosts:
-                limit = self.rng.randint(0, 5)
-                self.held += [(host, case) for case in host.claim(limit) if limit]
+                self.held += [(host, case) for case in host.claim(self.rng.randint(0, 5))]
             self.check_started()
             self.rng.shuffle(self.held)
             parts = self.held[: self.rng.randint(0, 4)], self.held[-2:]
-            chosen = [self.choices(host, *parts) for host in self.hosts]
+            recordings = [self.choices(host, *parts) for host in self.hosts]
             others = [self.operator] * (self.rng.random() < 0.2)
-            functions = [*(each for each in chosen if each), *others]
-            for outcome in at_once(*functions) if functions else []:
+            for outcome in at_once(*recordings, *others):
                 if isinstance(outcome, Exception):
                     raise outcome
             open_ = set(Task.objects.claimed().values_list("pk", "attempt"))
-            self.held = [
-                (host, case) for host, case in self.held if (case.instance, case.number) in open_
-            ]
+            self.held = [(host, case) for host, case in self.held if case.key in open_]
         assert not Task.objects.exists(), "it does not come to an end"
         self.redrive()
 
     def choices(self, host, *parts):
         """Return the function that records random ends of what a daemon holds."""
         cases = {case.key: case for part in parts for holder, case in part if holder is host}
-        moves = [self.move(case) for case in cases.values()]
-        return partial(host.record, *moves) if moves else None
+        return partial(host.record, *map(self.move, cases.values()))
 
     def move(self, case):
         event = self.rng.choice([Event.FINISH] * 7 + [Event.RETRY] + [Event.FAIL] * 2)
@@ -123,9 +118,8 @@ class Run:
 
     def check_started(self):
         """No node is claimed before each of its edges is satisfied."""
-        states = self.states()
         model = Model(self.nodes, self.edges)
-        model.states = states
+        model.states = self.states()
         for task in Task.objects.claimed():
             assert model.may_start(self.names[task.pk]), self.names[task.pk]
 
@@ -133,8 +127,7 @@ class Run:
         self.world.check()
         # Who was set free was so once for each time that it was blocked.
         freed = LogRecord.objects.filter(kind=Kind.FREED)
-        keys = list(freed.values_list("instance", flat=True))
-        assert len(keys) == len(set(keys))
+        assert freed.count() == freed.values("instance").distinct().count()
 
     def states(self):
         found = Node.objects.values_list("name", "instance__state")
@@ -145,9 +138,9 @@ class Run:
         self.compare()
         LogRecord.objects.filter(kind=Kind.FREED).delete()
         states = self.states()
-        again = [node for node in self.nodes if states[node] == State.FAILED]
+        again = [key for node, key in self.keys.items() if states[node] == State.FAILED]
         self.rng.shuffle(again)
-        moves = [Move(event=Event.REDRIVE, instance=self.keys[node]) for node in again]
+        moves = [Move(event=Event.REDRIVE, instance=key) for key in again]
         assert self.world.store.records.record(moves) == []
         [host, *_] = self.hosts
         while cases := host.claim(3):
@@ -163,9 +156,7 @@ class Run:
         reasons = dict(Node.objects.values_list("name", "instance__reason"))
         model = Model(self.nodes, self.edges)
         for node in self.nodes:  # in the order of the graph
-            if model.states[node] in TERMINAL:
-                continue
-            if reasons[node] != Reason.UPSTREAM:
+            if model.states[node] not in TERMINAL and reasons[node] != Reason.UPSTREAM:
                 model.end(node, found[node])
         assert model.states == found
 

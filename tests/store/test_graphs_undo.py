@@ -1,5 +1,7 @@
 """What nodes have done is undone once the graph has failed, in reverse order (G13, G17)."""
 
+from unittest import mock
+
 import pytest
 from django.db import OperationalError
 
@@ -8,7 +10,7 @@ from atp.models import Edge, Graph, Instance, Node, Task, Undo
 from atp.states import Event, Reason, State
 
 from ..helpers import at_once
-from .ends import finish
+from .ends import finish, running
 from .graphs import check, fail, run, submit
 from .internals import graph_ends
 from .test_graphs_adding import Adder
@@ -46,8 +48,7 @@ def test_a_graph_that_finished_is_not_undone_and_what_is_cancelled_is(world, hos
     assert world.store.graph_ends.end() == (1, 0)
     assert Graph.objects.get().undone is None
     keys = submit(world, "ab", [("a", "b")], undos="ab")
-    [case] = host.claim()
-    finish(host, case)
+    finish(host, *host.claim())
     world.store.graphs.cancel(Graph.objects.get(ended=None).pk)
     world.store.graph_ends.end()
     assert run(host) == ["undo-a"]
@@ -59,8 +60,7 @@ def test_nothing_is_undone_while_a_node_lives(world, host):
     keys = submit(world, "abc", [("a", "b")], undos="ac")
     cases = {case.instance: case for case in host.claim()}
     finish(host, cases[keys["a"]])
-    [case] = host.claim()
-    fail(host, case)
+    fail(host, *host.claim())
     world.store.graph_ends.end()
     assert not Node.objects.filter(undoes__isnull=False).exists()
     finish(host, cases[keys["c"]])
@@ -71,14 +71,12 @@ def test_nothing_is_undone_while_a_node_lives(world, host):
 def test_one_that_cannot_be_undone_stops_no_other_and_only_that_can_be_redriven(world, host):
     chain_of_three(world, host, "d")
     world.store.graph_ends.end()
-    [case] = host.claim()
-    host.move(case, Event.START)
+    case = running(host)
     with pytest.raises(GraphClosed, match="being undone"):
         Adder(world, case, "undo-c").add(["part"])
     host.move(case, Event.FAIL, reason=Reason.ERROR)
     assert run(host) == ["undo-b", "undo-a"]
-    failed = Node.objects.filter(instance__state=State.FAILED, undoes__isnull=False)
-    assert [node.name for node in failed] == ["undo-c"]
+    assert Node.objects.get(instance__state=State.FAILED, undoes__isnull=False).name == "undo-c"
     world.store.graph_ends.end()
     graph = Graph.objects.get()
     assert world.store.graphs.redrive(graph.pk) == 1
@@ -129,6 +127,9 @@ class TestPortions:
         undone = Node.objects.filter(undoes__isnull=False).order_by("pk")
         return list(undone.values_list("name", flat=True))
 
+    def check_order(self, ran):
+        assert (ran[0], set(ran[1:3]), ran[3:]) == ("undo-d", {"undo-b", "undo-c"}, ["undo-a"])
+
     def test_each_commits_and_the_last_one_ends_it(self, world, host):
         assert Graph.objects.get().undo_pending
         assert world.store.graph_ends.undo(limit=2)
@@ -136,8 +137,7 @@ class TestPortions:
         assert not world.store.graph_ends.undo(limit=2)
         assert not Graph.objects.get().undo_pending
         check()
-        ran = run(host)
-        assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
+        self.check_order(run(host))
 
     def test_those_that_are_written_run_meanwhile(self, world, host):
         ran = run(host, "undo-d")
@@ -146,19 +146,14 @@ class TestPortions:
         while world.store.graph_ends.undo(limit=1):
             check()
             ran += run(host)
-        ran += run(host)
-        assert (ran[0], set(ran[1:3]), ran[3]) == ("undo-d", {"undo-b", "undo-c"}, "undo-a")
+        self.check_order(ran + run(host))
         assert world.store.graph_ends.end() == (1, 0)
         assert Edge.objects.filter(on="ended").count() == 4
 
     def test_another_daemon_goes_on_where_one_was_cut(self, world, host):
-        def cut(*args):
-            raise OperationalError("cut")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(world.store.graphs, "write_edges", cut)
-            with pytest.raises(OperationalError):
-                world.store.graph_ends.undo(limit=2)
+        cut = mock.patch.object(world.store.graphs, "write_edges", side_effect=OperationalError)
+        with cut, pytest.raises(OperationalError):
+            world.store.graph_ends.undo(limit=2)
         assert self.undos() == ["undo-d"]
         another = type(world.store.graph_ends)(world.store)
         while another.undo(limit=2):
@@ -172,7 +167,6 @@ class TestPortions:
         while world.store.graph_ends.undo(limit=1):
             pass
         undos = Instance.objects.filter(node__undoes__isnull=False)
-        assert set(undos.values_list("state", "reason")) == {("FAILED", "CANCELLED")}
-        assert undos.count() == 4
+        assert list(undos.values_list("state", "reason")) == [("FAILED", "CANCELLED")] * 4
         assert world.store.graphs.redrive(Graph.objects.get().pk) == 4
         assert len(run(host)) == 4

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import sqlite3
-from contextlib import closing
 
 import pytest
 from django.db import connection
@@ -12,10 +10,11 @@ from atp import messages
 from atp.commands import DaemonCommand
 from atp.exceptions import LeaseLost
 from atp.models import Daemon, Kind, LogRecord, Task
-from atp.states import Event, Reason, State
+from atp.states import CLAIMED, Event, Reason, State
 
 from ..helpers import open_transaction
 from ..nonsense import tells
+from .broken import execute
 from .internals import filelock
 from .world import DAY, HOUR, LEASE, ONE, SECOND, needs_row_locks, only_sqlite
 
@@ -27,10 +26,8 @@ def log_of(host_row):
 def replace_file():
     """Put a copy of the database in its place; the connections still have the old file."""
     name = connection.settings_dict["NAME"]
-    copy = f"{name}.copy"
-    with closing(sqlite3.connect(name)) as old, closing(sqlite3.connect(copy)) as new:
-        old.backup(new)
-    os.replace(copy, name)
+    execute("VACUUM INTO %s", f"{name}.copy")
+    os.replace(f"{name}.copy", name)
 
 
 @only_sqlite
@@ -105,7 +102,7 @@ def test_a_renewal_extends_the_lease_and_writes_what_the_workers_do(world):
 
 def test_what_a_leaving_daemon_holds_is_released_uncharged(world, host):
     """G10."""
-    cases = [world.bring_to(s, host) for s in (State.SCHEDULED, State.RUNNING, State.PAUSED)]
+    cases = [world.bring_to(state, host) for state in CLAIMED]
     row = host.row
     world.store.daemons.leave(host.uuid)
     assert host.row is None

@@ -7,7 +7,7 @@ from django.db.models import F
 
 from atp import messages
 from atp.exceptions import GateChanged
-from atp.models import Gate, Kind, LogRecord, Type
+from atp.models import Gate, Kind, Limit, LogRecord, Type
 from atp.states import Event
 from atp.store.facts import Changes
 
@@ -47,9 +47,7 @@ class TestShares:
             world.enqueue(30, collection=collection)
         world.enqueue(60, type=TWO)
         host = world.host()
-        found = Counter()
-        for _ in range(24 // limit):
-            found += lanes(host.claim(limit))
+        found = lanes(task for _ in range(24 // limit) for task in host.claim(limit))
         assert found[TWO, ""] == 12
         assert all(found[ONE, name] == 3 for name in ("", "a", "b", "c"))
 
@@ -63,8 +61,7 @@ class TestShares:
     def test_who_was_idle_does_not_get_back_what_it_did_not_ask_for(self, world):
         world.enqueue(100)
         host = world.host()
-        for _ in range(20):
-            host.claim(1)
+        claimed(host, 20, 1)
         world.enqueue(100, type=TWO)
         found = Counter(host.claim(1)[0].type for _ in range(20))
         assert abs(found[ONE] - found[TWO]) <= 1
@@ -93,15 +90,16 @@ class TestMany:
         [key] = world.enqueue(type=TWO, collection=lane)
         assert key in claimed(world.host(), 2, limit)
 
+    def break_off(self, world, monkeypatch, *, steps, count):
+        """Let a look end after so many steps, of so many lanes with nothing due."""
+        monkeypatch.setattr("atp.store.common.turns.STEPS", steps)
+        for n in range(count):
+            world.enqueue(collection=f"lane {n:02}", due=world.store.now() + HOUR)
+
     @pytest.mark.parametrize("limit", [1, 10])
-    def test_a_look_that_is_broken_off_goes_on_though_other_types_give_enough(
-        self, world, monkeypatch, limit
-    ):
+    def test_a_look_goes_on_though_other_types_give_enough(self, world, monkeypatch, limit):
         """G9: however many lanes of a Type have nothing due, it is not passed over for ever."""
-        monkeypatch.setattr("atp.store.common.turns.STEPS", 100)
-        later = world.store.now() + HOUR
-        for n in range(80):
-            world.enqueue(collection=f"lane {n:02}", due=later)
+        self.break_off(world, monkeypatch, steps=100, count=80)
         [key] = world.enqueue(collection="z")
         for n in range(20):
             world.enqueue(10, type=TWO, collection=f"lane {n:02}")
@@ -110,10 +108,7 @@ class TestMany:
     @pytest.mark.parametrize("name", ["", "z"])
     def test_a_full_lane_is_not_left_while_a_look_is_broken_off(self, world, monkeypatch, name):
         """G9: it goes on next time, however many lanes have nothing due."""
-        monkeypatch.setattr("atp.store.common.turns.STEPS", 7)
-        later = world.store.now() + HOUR
-        for n in range(40):
-            world.enqueue(collection=f"lane {n:02}", due=later)
+        self.break_off(world, monkeypatch, steps=7, count=40)
         keys = [key for n in (3, 17, 38) for key in world.enqueue(collection=f"lane {n:02}")]
         keys += world.enqueue(100, collection=name)
         assert world.store.daemons.outlook([ONE]).due <= 0
@@ -142,11 +137,10 @@ class TestGates:
 
     def test_it_opens_by_itself_and_leaves_nothing_in_the_end(self, world):
         world.enqueue(2)
-        gate = world.store.control.shut(scope(ONE), "hold", until=world.store.now() + HOUR)
+        world.store.control.shut(scope(ONE), "hold", until=world.store.now() + HOUR)
         host = world.host()
         assert host.claim() == []
-        gate.until = world.store.now() - SECOND
-        gate.save()
+        Gate.objects.update(until=world.store.now() - SECOND)
         assert len(host.claim()) == 2
         Gate.objects.update(until=F("until") - 2 * DAY)
         world.store.control.shut(scope(ONE, "c"), "hold")
@@ -204,14 +198,14 @@ class TestGates:
         assert world.store.control.open(scope(ONE), who="ann") is None
         assert world.store.control.shut(scope(ONE), "hold").was is None
 
-    @pytest.mark.parametrize("verb", ["hold", "open"])
+    @pytest.mark.parametrize("verb", [("shut", "hold"), ("open",)], ids=["hold", "open"])
     def test_a_gate_that_is_not_as_expected_stays(self, world, verb):
         world.enqueue()
+        name, *mode = verb
 
         def perform(expected):
-            if verb == "open":
-                return world.store.control.open(scope(ONE), who="bob", expected=expected)
-            return world.store.control.shut(scope(ONE), "hold", who="bob", expected=expected)
+            act = getattr(world.store.control, name)
+            return act(scope(ONE), *mode, who="bob", expected=expected)
 
         with pytest.raises(GateChanged, match="it is open"):
             perform("hold")
@@ -290,32 +284,20 @@ class TestLimits:
         [task] = host.claim()
         assert (task.instance, task.collection) == (second, "c")
 
-    def test_no_more_than_workers_are_free(self, world):
-        world.enqueue(10)
-        world.enqueue(10, type=TWO)
-        world.store.control.limit(scope(ONE), max_running=8)
-        for _ in range(8):
-            world.host()
-        claimed = world.host().claim(20, [ONE, TWO], free=3)
-        assert lanes(claimed) == {(ONE, ""): 3, (TWO, ""): 10}
-        assert world.host().claim(20, [ONE, TWO], free=0) == []
-
     def test_a_rate_lets_go_what_came_together(self, world):
         world.enqueue(10)
-        limit = world.store.control.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
+        world.store.control.limit(scope(ONE), per_second=0.001, burst=4, rate="1/1000s")
         host = world.host()
         assert len(host.claim()) == 4
         assert host.claim() == []
         assert world.store.daemons.outlook([ONE]).due == pytest.approx(1000, abs=20)
-        limit.refresh_from_db()
-        limit.refilled -= 2500 * SECOND
-        limit.save()
+        Limit.objects.update(refilled=F("refilled") - 2500 * SECOND)
         assert len(host.claim()) == 2
 
     def test_what_an_operator_has_set_stays_until_it_is_left_to_the_code(self, world):
         world.enqueue(10)
-        world.store.control.declare({ONE: {"max_running": 3}})
-        world.store.control.declare({ONE: {"max_running": 4}})
+        for count in (3, 4):
+            world.store.control.declare({ONE: {"max_running": count}})
         [limit] = Type.objects.get(identifier=ONE).limits.all()
         assert (limit.max_running, limit.is_set) == (4, False)
         world.store.control.limit(scope(ONE), weight=2.0)

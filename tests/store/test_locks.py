@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from itertools import product
 
 import pytest
 from django.db import transaction
@@ -12,6 +13,7 @@ from atp.store.values import Message, ProgressUpdate
 
 from ..helpers import DEADLINE, Thread, at_once, open_transaction, wait_for
 from .broken import execute
+from .ends import running
 from .graphs import chain, submit
 from .internals import graph_ends
 from .test_lanes import claimed, lanes
@@ -59,21 +61,20 @@ def test_a_log_that_is_to_be_shortened(world, settings):
         said = {"who": "worker", "messages": messages, "left_out": left_out}
         return [ProgressUpdate(instance=c.instance, attempt=c.number, **said) for c in cases]
 
+    def left_out():
+        """How many messages were, by Instance, in their order."""
+        records = LogRecord.objects.filter(kind=Kind.LEFT_OUT).order_by("instance")
+        return list(records.values_list("detail", flat=True))
+
     longer = notes(11, messages[-1:])
     assert world.store.records.note(notes(10, messages[:20]), daemon=host.uuid) == []
     own = LogRecord.objects.of_instance(cases[0].instance).filter(kind=Kind.MESSAGE)
     with impatient(world, lock(own)):
         delivered = world.store.records.deliver(longer, daemon=host.uuid)
         assert (delivered.locked, delivered.refused) == ({cases[0].instance}, [])
-        assert shortened() == {cases[0].instance: "10", cases[1].instance: "11"}
+        assert left_out() == ["10", "11"]
     assert world.store.records.deliver(longer[:1], daemon=host.uuid).locked == frozenset()
-    assert set(shortened().values()) == {"11"}
-
-
-def shortened():
-    """Return how many messages were left out, by Instance."""
-    left = LogRecord.objects.filter(kind=Kind.LEFT_OUT)
-    return dict(left.values_list("instance", "detail"))
+    assert left_out() == ["11", "11"]
 
 
 def lock_node(key):
@@ -142,17 +143,16 @@ def test_the_first_lanes_of_a_type_whose_lanes_are_limited(world, own):
 
 def test_lanes_behind_locked_ones_take_turns(world):
     """G9: none is passed over for ever."""
-    limit = 8
-    for number in range(40):
-        world.enqueue(12, collection=f"{number:02}")
-    locked = [f"{number:02}" for number in range(limit)]
+    names = [f"{number:02}" for number in range(40)]
+    for name in names:
+        world.enqueue(12, collection=name)
     host, seen = world.host(), set()
-    with open_transaction(lock(Task.objects.filter(collection__in=locked))):
-        for _ in range(80 // limit):
-            cases = host.claim(limit)
-            assert len(cases) == limit
-            seen |= {world.get(case.instance).collection for case in cases}
-    assert seen == {f"{number:02}" for number in range(limit, 40)}
+    with open_transaction(lock(Task.objects.filter(collection__in=names[:8]))):
+        for _ in range(10):
+            cases = host.claim(8)
+            assert len(cases) == 8
+            seen |= {case.collection for case in cases}
+    assert seen == set(names[8:])
 
 
 def test_the_order_of_a_lane_behind_another_that_is_locked(world):
@@ -195,8 +195,7 @@ def test_who_finds_one_limit_locked_keeps_no_other(limited):
     with transaction.atomic():
         Limit.objects.select_for_update().get(collection="lane")
         Thread(host.claim).result()
-        others = Limit.objects.filter(collection=None).select_for_update(nowait=True)
-        assert len(others) == 1
+        assert Limit.objects.select_for_update(nowait=True).get(collection=None)
 
 
 def test_giving_tokens_back_waits_for_nobody(limited):
@@ -205,7 +204,7 @@ def test_giving_tokens_back_waits_for_nobody(limited):
     wait_for(lambda: len(host.claim()) > 0 or Task.objects.claimed().count() == 9)
     with transaction.atomic():
         Limit.objects.select_for_update().get(collection=None)
-        Thread(lambda: limited.store.limits.give_back([(ONE, "")])).result()
+        Thread(limited.store.limits.give_back, [(ONE, "")]).result()
     limited.store.limits.give_back([(ONE, "")])
     assert Limit.objects.get(collection=None).tokens == pytest.approx(1, abs=0.1)
 
@@ -240,8 +239,7 @@ def test_a_cancel_in_a_transaction_and_an_end_lock_in_one_order(world, monkeypat
     """Else one of them would be the victim of a deadlock."""
     chain(world, "held", "waiting")
     host = world.host()
-    [case] = host.claim()
-    host.move(case, Event.START)
+    case = running(host)
     cancel, begun = world.store.control.cancel, threading.Event()
 
     def beside_an_end(keys, **more):
@@ -282,8 +280,7 @@ def test_what_waits_and_is_locked_is_failed_later(world):
     """G17: a failure that cannot reach what waits for it is worked off by the job."""
     first, second = chain(world, "a", "b")
     host = world.host()
-    [case] = host.claim()
-    host.move(case, Event.START)
+    case = running(host)
     with open_transaction(lambda: lock_node(second)):
         host.move(case, Event.FAIL, reason="ERROR")
         assert world.state(second) == State.ACCEPTED
@@ -306,17 +303,13 @@ def test_who_has_locked_what_waits_for_any_end_holds_up_no_job(world):
 
 def test_ends_in_any_order_wait_for_each_other_in_no_circle(world):
     """Two daemons end many parents of the same children, each in an order of its own."""
-    parents = [f"p{number}" for number in range(20)]
-    children = [f"c{number}" for number in range(20)]
-    keys = submit(world, parents + children, [(p, c) for p in parents for c in children])
-    hosts = [world.host(), world.host()]
-    shares = [host.claim(10) for host in hosts]
-    batches = [finished(world, shares[0]), finished(world, reversed(shares[1]))]
-    pairs = zip(hosts, batches, strict=True)
-    outcomes = at_once(*[lambda pair=pair: pair[0].record(*pair[1]) for pair in pairs])
-    assert outcomes == [[], []]
-    assert set(Task.objects.values_list("waits", flat=True)) == {0}
-    assert Node.objects.count() == len(keys)
+    parents, children = ([f"{kind}{number}" for number in range(20)] for kind in "pc")
+    submit(world, parents + children, product(parents, children))
+    first, second = world.host(), world.host()
+    ends = finished(world, first.claim(10))
+    others = finished(world, reversed(second.claim(10)))
+    assert at_once(lambda: first.record(*ends), lambda: second.record(*others)) == [[], []]
+    assert list(Task.objects.values_list("waits", flat=True)) == [0] * 20
 
 
 def test_a_locked_type_of_an_undo_holds_up_that_graph_alone(world):
