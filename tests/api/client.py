@@ -23,6 +23,17 @@ def openapi():
     return json.loads(json.dumps(generated, default=str))
 
 
+@cache
+def strict_components():
+    """Return the components of the document, whose objects have no keys but those declared."""
+    schemas = openapi()["components"]["schemas"]
+    closed = {
+        name: {"additionalProperties": False, **schema} if "properties" in schema else schema
+        for name, schema in schemas.items()
+    }
+    return {**openapi()["components"], "schemas": closed}
+
+
 def operations():
     """Yield path, method and operation of everything in the OpenAPI document."""
     for path, item in openapi()["paths"].items():
@@ -91,7 +102,7 @@ def check_by_schema(answer, method):
     media = declared["content"][content_type.partition(";")[0]]
     if "json" not in content_type:
         return
-    schema = {**media["schema"], "components": openapi()["components"]}
+    schema = {**media["schema"], "components": strict_components()}
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(answer.json())
 
 
@@ -104,6 +115,11 @@ def problem(answer):
     """Return the name of the problem in a response."""
     assert answer.headers["Content-Type"] == PROBLEM, answer.content
     return answer.json()["type"].removeprefix("urn:atp:problem:")
+
+
+def refusal(answer):
+    """Return the status and the name of the problem in a response."""
+    return answer.status_code, problem(answer)
 
 
 def fields(answer):

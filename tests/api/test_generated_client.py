@@ -39,7 +39,6 @@ def generated(tmp_path):
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_the_generated_client_can_enqueue_wait_and_list(generated, live_server, atpd, media):
-    """The program enqueues, waits, reads bytes, changes, deletes and pages a list."""
     made = {path.stem for path in generated.glob("generated/api/*/*.py")} - {"__init__"}
     assert made == {operation["operationId"] for _, _, operation in operations()}
     User.objects.create_superuser("program", password=PASSWORD)

@@ -11,7 +11,7 @@ from atp.models import Gate
 
 from ..app.tasks import add, echo
 from ..store.broken import age, settle
-from .client import Api, problem
+from .client import Api, refusal
 
 
 def test_probes_without_permission_see_only_the_status(world, user_with):
@@ -30,16 +30,10 @@ def test_health_details_are_shown_with_the_permission_view_daemon(full, user_wit
     waiting = echo.enqueue()
     api = Api(user_with("view_daemon"))
     found = api.get("health").json()
-    assert found == {
-        "status": "ok",
-        "time": found["time"],
-        "database": True,
-        "daemons": {"alive": 1, "late": 0, "lost": 0},
-        "oldest_due": waiting.task.due_at.isoformat(),
-        "problems": [],
-        "warnings": [],
-        "notes": [],
-    }
+    assert (found["status"], found["database"], bool(found["time"])) == ("ok", True, True)
+    assert found["daemons"] == {"alive": 1, "late": 0, "lost": 0}
+    assert found["oldest_due"] == waiting.task.due_at.isoformat()
+    assert found["problems"] == found["warnings"] == found["notes"] == []
     full.host.lose_lease()
     answer = api.get("health")
     assert (answer.status_code, answer.json()["status"]) == (503, "failing")
@@ -72,12 +66,11 @@ def test_health_answers_while_the_database_fails(world, user_with, monkeypatch):
 def test_health_copes_with_over_a_thousand_held_lanes(full, user_with):
     """SQLite accepts at most a thousand conditions in a statement."""
     queue.hold("tests.echo", "lane 0")
-    facts = Gate.objects.filter(collection="lane 0").values().get()
-    del facts["id"]
-    Gate.objects.bulk_create(
-        Gate(**facts | {"collection": f"lane {number}", "subject": f"lane:tests.echo/{number}"})
-        for number in range(1, 1201)
+    facts = Gate.objects.values().get()
+    lanes = (
+        {"id": None, "collection": f"{n}", "subject": f"lane:tests.echo/{n}"} for n in range(1200)
     )
+    Gate.objects.bulk_create(Gate(**facts | lane) for lane in lanes)
     answer = Api(user_with("view_daemon", "view_type")).get("health")
     assert answer.json()["database"] is True
 
@@ -116,9 +109,7 @@ def test_health_of_one_type_ignores_problems_of_others(world, user_with):
 
 def test_health_of_a_type_is_shown_only_with_the_permission_view_type(full, user_with):
     """A misspelt Type returns 404, so that a probe does not report ok for ever (G13, G14)."""
-    assert Api().get("health?type=tests.echo").status_code == 401
-    assert Api(user_with()).get("health?type=tests.echo").status_code == 403
     api = Api(user_with("view_type", name="reader"))
-    assert api.get("health?type=tests.echo").status_code == 200
-    answer = api.get("health?type=tests.ecko")
-    assert (answer.status_code, problem(answer)) == (404, "unknown-type")
+    for each, status in ((Api(), 401), (Api(user_with()), 403), (api, 200)):
+        assert each.get("health?type=tests.echo").status_code == status
+    assert refusal(api.get("health?type=tests.ecko")) == (404, "unknown-type")

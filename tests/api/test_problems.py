@@ -10,7 +10,7 @@ from rest_framework.throttling import BaseThrottle
 
 from atp.api.resources import TypeViewSet
 
-from .client import check_problem, problem
+from .client import check_problem, refusal
 
 
 class Teapot(rest.APIException):
@@ -35,7 +35,7 @@ def test_each_exception_becomes_its_problem_document(api, monkeypatch):
         raising = Mock(side_effect=error)
         monkeypatch.setattr("atp.api.resources.documents.types", raising)
         answer = api.client.get("/atp/api/types")
-        assert (answer.status_code, problem(answer)) == (status, name)
+        assert refusal(answer) == (status, name)
         check_problem(answer)
         assert "example" not in answer.content.decode()
 
@@ -51,7 +51,7 @@ class Never(BaseThrottle):
 def test_a_throttled_request_is_answered_with_a_retry_after_header(api, monkeypatch):
     monkeypatch.setattr(TypeViewSet, "throttle_classes", (Never,))
     answer = api.get("types/%C3%BC%20%3F")
-    assert (answer.status_code, problem(answer)) == (429, "throttled")
+    assert refusal(answer) == (429, "throttled")
     # The path is a reference.
     assert answer.json()["instance"] == "/atp/api/types/%C3%BC%20%3F"
     assert answer.headers["Retry-After"] == "13"

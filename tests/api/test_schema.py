@@ -4,11 +4,7 @@ import pytest
 from django.core.management import call_command
 from drf_spectacular.settings import patched_settings
 
-from atp import queue
-from atp.api import health, resources, serializers
 from atp.operations.table import INSTANCE, OPERATIONS
-from atp.states import State
-from atp.tailers import api as tailers
 
 from .client import openapi, operations
 
@@ -19,34 +15,6 @@ def test_the_openapi_document_validates_without_a_warning(tmp_path):
         with patched_settings({"OAS_VERSION": version}):
             target = str(tmp_path / "openapi.yaml")
             call_command("spectacular", "--validate", "--fail-on-warn", "--file", target)
-
-
-def test_serializers_have_the_keys_of_the_documents(full, api):
-    """The test client compares the types of the fields with each response."""
-    full.tailer()
-    queue.hold("tests.add")
-    queue.limit("tests.echo", max_running=300)
-    failed, finished = (f"instances/{full[s].uuid}" for s in (State.FAILED, State.FINISHED))
-    # Keys of an Instance that it has where it is enqueued.
-    arrived = {"is_new", "inputs_differ"}
-    for path, serializer in (
-        ("types/tests.echo", resources.TypeSerializer),
-        (failed, serializers.InstanceSerializer),
-        (f"{failed}/inputs", serializers.InputsSerializer),
-        (f"daemons/{full.host.uuid}", serializers.DaemonSerializer),
-        ("tailers", tailers.TailerSerializer),
-        ("tailers/tests.tailer", tailers.TailerWithCursorsSerializer),
-        ("health", health.HealthSerializer),
-        ("health/live", health.LivenessSerializer),
-        ("tasks", serializers.TaskSerializer),
-        ("gates", resources.GateSerializer),
-        ("limits", resources.LimitSerializer),
-        (f"{failed}/log", serializers.LogRecordSerializer),
-        (f"{finished}/files", serializers.FileSerializer),
-    ):
-        found = api.get(path).json()
-        [first, *_] = found.get("results", [found])
-        assert first.keys() == serializer().fields.keys() - arrived, path
 
 
 def test_operations_have_the_request_body_that_their_parameters_describe():

@@ -37,7 +37,6 @@ def folder(tmp_path):
 @pytest.mark.timeout(300)
 @pytest.mark.django_db(transaction=True)
 def test_the_typescript_client_can_enqueue_wait_and_list(folder, live_server, atpd, media):
-    """The program enqueues, waits, reads bytes, changes, deletes, meets a 404 and pages a list."""
     User.objects.create_superuser("program", password=PASSWORD)
     run("npx", "openapi-typescript", "openapi.json", "--output", "atp.d.ts", cwd=folder)
     # The compiler accepts the program in its strict mode: no type has to be forced.

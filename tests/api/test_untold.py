@@ -12,13 +12,14 @@ from asgiref.testing import ApplicationCommunicator
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.http import FileResponse
+from django.test import AsyncRequestFactory
 from rest_framework.authentication import SessionAuthentication
 
 from atp.conf import settings
 from atp.models import Instance
 from tests.asgi import application
 
-from .client import problem
+from .client import refusal
 
 DRY = json.dumps({"dry_run": True}).encode()
 IN_TIME = 120
@@ -26,20 +27,10 @@ IN_TIME = 120
 
 async def asked(api, method, path, body=b"", **headers):
     """Yield the status and the parts of the body of a response under ASGI."""
-    cookie = f"sessionid={api.client.cookies['sessionid'].value}"
-    given = {"host": "testserver", "cookie": cookie, "content-type": "application/json", **headers}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "2",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        "server": ("testserver", 80),
-        "scheme": "http",
-    }
+    factory = AsyncRequestFactory()
+    factory.cookies = api.client.cookies
+    given = {"content-type": "application/json", **headers}
+    scope = factory.generic(method, path, headers=given).scope
     server = ApplicationCommunicator(application, scope)
     await server.send_input({"type": "http.request", "body": body, "more_body": False})
     start = await server.receive_output(IN_TIME)
@@ -60,7 +51,7 @@ def test_a_body_without_a_length_is_rejected(full, api, monkeypatch):
     address, before = f"/atp/api/errors/{full.error().name}/delete", Instance.objects.count()
     chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "CONTENT_LENGTH": ""}
     answer = api.client.generic("POST", address, DRY, "application/json", **chunked)
-    assert (answer.status_code, problem(answer)) == (400, "bad-request")
+    assert refusal(answer) == (400, "bad-request")
     monkeypatch.setattr(SessionAuthentication, "enforce_csrf", lambda *given: None)
     for headers, expected in (
         ({}, 400),

@@ -27,7 +27,7 @@ from benchmarks.core import web
 from .. import environment
 from ..app.tasks import echo
 from ..helpers import Thread, child_environment, wait_for
-from .client import problem
+from .client import refusal
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -199,7 +199,6 @@ PLACES = {
 def test_waiting_clients_take_few_threads_and_free_their_places_when_they_hang_up(
     serve, kind, monkeypatch
 ):
-    """The place of a client that hangs up is free long before its time is over."""
     real = web.gunicorn
     monkeypatch.setattr(web, "gunicorn", lambda *given: [*real(*given), "--preload"])
     given, count, leaving = PLACES[kind]
@@ -243,6 +242,19 @@ def test_waiting_clients_take_few_threads_and_free_their_places_when_they_hang_u
 # In this process
 
 
+def answer_when(act, api, instance):
+    """Return the answer to a client that waits while ``act`` is called in another thread."""
+
+    def work():
+        wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
+        act()
+
+    worker = Thread(work)
+    answer = api.get(f"instances/{instance.uuid}?wait=60")
+    worker.result(IN_TIME)
+    return answer
+
+
 def test_wait_returns_when_the_instance_has_ended(full, api, monkeypatch):
     """The waiting request holds no database connection, with ATOMIC_REQUESTS either."""
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
@@ -250,15 +262,11 @@ def test_wait_returns_when_the_instance_has_ended(full, api, monkeypatch):
     move(Event.START)
     wrapper = connections[DEFAULT_DB_ALIAS]
 
-    def work():
-        wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
+    def finish():
         wait_for(lambda: wrapper.connection is None, IN_TIME)
         move(Event.FINISH)
 
-    worker = Thread(work)
-    found = api.get(f"instances/{instance.uuid}?wait=60").json()
-    worker.result(IN_TIME)
-    assert found["state"] == "FINISHED"
+    assert answer_when(finish, api, instance).json()["state"] == "FINISHED"
     # A refused batch leaves nothing behind.
     before, body = Instance.objects.count(), [{"type": "tests.echo"}, {"type": "tests.add"}]
     assert api.post("instances", body).status_code == 422
@@ -269,15 +277,11 @@ def test_wait_returns_when_the_instance_has_ended(full, api, monkeypatch):
 def test_wait_returns_404_when_the_instance_is_deleted(world, api):
     instance = echo.enqueue()
 
-    def work():
-        wait_for(lambda: len(waiting.THREAD_SLOTS), IN_TIME)
+    def delete():
         with transaction.atomic():  # nobody sees it cancelled, and not yet removed
             queue.delete(instance, cancel=True)
 
-    worker = Thread(work)
-    answer = api.get(f"instances/{instance.uuid}?wait=60")
-    worker.result(IN_TIME)
-    assert (answer.status_code, problem(answer)) == (404, "unknown-instance")
+    assert refusal(answer_when(delete, api, instance)) == (404, "unknown-instance")
 
 
 def test_wait_returns_at_once_in_a_transaction_and_otherwise_after_its_time(full, api):
@@ -311,14 +315,13 @@ def test_a_client_over_the_waiting_limit_is_answered_at_once(world, api, setting
 def test_a_client_gets_429_when_all_waiting_threads_are_taken(
     world, api, django_assert_num_queries
 ):
-    """The response needs no database query."""
     instance = echo.enqueue()
     with ExitStack() as taken:
         for _ in range(waiting.most_threads()):
             assert taken.enter_context(waiting.THREADS.one())
         with django_assert_num_queries(0):
             answer = api.get(f"instances/{instance.uuid}?wait=60")
-        assert (answer.status_code, problem(answer)) == (429, "throttled")
+        assert refusal(answer) == (429, "throttled")
         assert int(answer.headers["Retry-After"]) >= SOONEST
         assert api.get(f"instances/{instance.uuid}").status_code == 200
     assert api.get(f"instances/{instance.uuid}?wait=0").status_code == 200
@@ -362,44 +365,45 @@ def watching():
     return {thread for thread in threading.enumerate() if thread.name == "atp-ends"}
 
 
-class TestEnds:
-    @pytest.fixture
-    def ends(self):
-        wait_for(lambda: not watching(), IN_TIME)
-        yield Ends()
-        wait_for(lambda: not watching(), IN_TIME)
+@pytest.fixture
+def ends():
+    wait_for(lambda: not watching(), IN_TIME)
+    yield Ends()
+    wait_for(lambda: not watching(), IN_TIME)
 
-    def test_one_thread_watches_all_instances_and_ends_with_them(self, world, ends):
-        instances = [echo.enqueue() for _ in range(3)]
-        ended = [threading.Event() for _ in instances]
-        tokens = [ends.watch(i.pk, e.set) for i, e in zip(instances, ended, strict=True)]
-        assert len(watching()) == 1
-        queue.cancel(instances[0])
-        assert ended[0].wait(IN_TIME)
-        assert not ended[1].is_set()
-        queue.delete(instances[1], cancel=True)
-        assert ended[1].wait(IN_TIME)
-        ends.forget(tokens[2])
-        wait_for(lambda: not watching(), IN_TIME)
-        # What has ended before is told, too.
-        queue.cancel(instances[2])
-        again = ends.watch(instances[2].pk, ended[2].set)
-        assert ended[2].wait(IN_TIME)
-        ends.forget(again)
 
-    def test_the_watching_thread_survives_a_database_error(self, world, ends, monkeypatch):
-        instance, ended, failed = echo.enqueue(), threading.Event(), threading.Event()
-        real = Instance.objects.using
+def test_one_thread_watches_all_instances_and_ends_with_them(world, ends):
+    instances = [echo.enqueue() for _ in range(3)]
+    ended = [threading.Event() for _ in instances]
+    tokens = [ends.watch(i.pk, e.set) for i, e in zip(instances, ended, strict=True)]
+    assert len(watching()) == 1
+    queue.cancel(instances[0])
+    assert ended[0].wait(IN_TIME)
+    assert not ended[1].is_set()
+    queue.delete(instances[1], cancel=True)
+    assert ended[1].wait(IN_TIME)
+    ends.forget(tokens[2])
+    wait_for(lambda: not watching(), IN_TIME)
+    # What has ended before is told, too.
+    queue.cancel(instances[2])
+    again = ends.watch(instances[2].pk, ended[2].set)
+    assert ended[2].wait(IN_TIME)
+    ends.forget(again)
 
-        def using(alias):
-            if not failed.is_set():
-                failed.set()
-                raise OperationalError("away")
-            return real(alias)
 
-        monkeypatch.setattr(Instance.objects, "using", using)
-        token = ends.watch(instance.pk, ended.set)
-        assert failed.wait(IN_TIME)
-        queue.cancel(instance)
-        assert ended.wait(IN_TIME)
-        ends.forget(token)
+def test_the_watching_thread_survives_a_database_error(world, ends, monkeypatch):
+    instance, ended, failed = echo.enqueue(), threading.Event(), threading.Event()
+    real = Instance.objects.using
+
+    def using(alias):
+        if not failed.is_set():
+            failed.set()
+            raise OperationalError("away")
+        return real(alias)
+
+    monkeypatch.setattr(Instance.objects, "using", using)
+    token = ends.watch(instance.pk, ended.set)
+    assert failed.wait(IN_TIME)
+    queue.cancel(instance)
+    assert ended.wait(IN_TIME)
+    ends.forget(token)

@@ -22,11 +22,11 @@ def sleep(context, *, path):
 
 @task_type("cancel.compute", timeout=120)
 def compute(context, *, path):
-    number, end = 1, time.monotonic() + 60
+    end = time.monotonic() + 60
     try:
         record(path, event="start", attempt=context.attempt)
         while time.monotonic() < end:
-            number = number * 3 % 1_000_003
+            pass
     finally:
         record(path, event="cleaned up", attempt=context.attempt)
 
@@ -48,9 +48,9 @@ def children(context, *, path):
 
 
 @task_type("cancel.stubborn", timeout=120, cancel_grace=0.5)
-def stubborn(context, *, path):
+def stubborn(context, *, path, children=()):
     end = time.monotonic() + 60
-    record(path, event="start", attempt=context.attempt)
+    record(path, event="start", children=[c.pid for c in children], attempt=context.attempt)
     while time.monotonic() < end:
         try:
             time.sleep(60)
@@ -60,13 +60,7 @@ def stubborn(context, *, path):
 
 @task_type("cancel.stubborn_parent", timeout=120, cancel_grace=0.5)
 def stubborn_parent(context, *, path):
-    started = start_sleepers({}, {"start_new_session": True})
-    record(path, event="start", children=[c.pid for c in started], attempt=context.attempt)
-    while True:
-        try:
-            time.sleep(60)
-        except BaseException:
-            record(path, event="ignored", attempt=context.attempt)
+    stubborn.handler(context, path=path, children=start_sleepers(*FAMILY[::2]))
 
 
 @task_type("cancel.wraps", timeout=120, max_retries=3)

@@ -87,15 +87,10 @@ def unkept(context, *, fails=False):
     return "x" * 100_000
 
 
-@task_type("daemon.once", timeout=120, max_restarts=0)
-def once(context, *, path, until):
-    wait(context, path=path, until=until)
-
-
-@task_type("daemon.unkept.together", retention=0, transactional=True)
-def unkept_together(context, *, fails=False):
-    """Do the same as ``unkept``, committed together with the end."""
-    return unkept(context, fails=fails)
+# The same, committed together with the end.
+unkept_together = task_type("daemon.unkept.together", retention=0, transactional=True)(
+    unkept.handler
+)
 
 
 @task_type("SequenceSum", timeout=60, retention=600, max_restarts=3)
@@ -110,6 +105,9 @@ def wait(context, *, path, until, number=0):
     wait_for_file(context, until)
     record(path, event="end", number=number, attempt=context.attempt)
     return number
+
+
+once = task_type("daemon.once", timeout=120, max_restarts=0)(wait.handler)
 
 
 @task_type("daemon.stubborn", timeout=120)
@@ -177,10 +175,8 @@ def error(context, *, words="went wrong"):
     raise ValueError(words)
 
 
-@task_type("daemon.hasty_error", timeout=2.0, max_restarts=0)
-def hasty_error(context):
-    """Raise, with a timeout that is shorter than the time limit of log handlers."""
-    raise ValueError("went wrong")
+# With a timeout that is shorter than the time limit of log handlers.
+hasty_error = task_type("daemon.hasty_error", timeout=2.0, max_restarts=0)(error.handler)
 
 
 @task_type("daemon.exit")

@@ -27,11 +27,7 @@ async def wait(context, *, path, seconds=0.0):
     record(path, event="end", instance=str(context.uuid), attempt=context.attempt)
 
 
-@task_type("loops.three", concurrency=3, needs=HERE, timeout=120)
-async def three(context, *, path, seconds):
-    record(path, event="start", instance=str(context.uuid))
-    await asyncio.sleep(seconds)
-    record(path, event="end", instance=str(context.uuid))
+three = task_type("loops.three", concurrency=3, needs=HERE, timeout=120)(wait.handler)
 
 
 @task_type("loops.talk", concurrency=100, needs=HERE, timeout=120)

@@ -110,79 +110,79 @@ def of_a_name():
     return AttributeError("x", name=Text("y"), obj=Names())
 
 
-# The name of each, what makes it, the kind of the outcome that its class stands for.
-ODD = {
-    "str raises": (lambda: made(ValueError, __str__=raising()), "error"),
-    "str exits": (lambda: made(ValueError, __str__=raising(SystemExit)), "error"),
-    "str returns None": (lambda: made(ValueError, __str__=lambda self: None), "error"),
-    "str returns odd text": (lambda: made(ValueError, __str__=lambda self: Text("x")), "error"),
-    "str recurses": (lambda: Recursing("x"), "error"),
-    "str is huge": (lambda: ValueError("x" * 20_000_000), "error"),
-    "an odd argument": (lambda: ValueError(made(ValueError, __repr__=raising())), "error"),
-    "surrogates": (lambda: ValueError("\ud800\udfff"), "error"),
-    "NULs": (lambda: ValueError("a\0b\0"), "error"),
-    "no words": (ValueError, "error"),
-    "everything raises": (lambda: made(ValueError, __getattribute__=raising()), "error"),
-    "notes raise": (lambda: refusing(ValueError, "__notes__"), "error"),
-    "notes are no text": (lambda: changed(ValueError("x"), __notes__=[5, None, b"x"]), "error"),
-    "notes are a number": (lambda: changed(ValueError("x"), __notes__=5), "error"),
-    "cause raises": (lambda: refusing(ValueError, "__cause__"), "error"),
-    "traceback raises": (lambda: refusing(ValueError, "__traceback__"), "error"),
-    "a lying cause": (lambda: changed(ValueError("x"), __cause__=lying()), "error"),
-    "causes in a ring": (in_a_ring, "error"),
-    "causes in a chain": (in_a_chain, "error"),
-    "class raises": (lambda: refusing(ValueError, "__class__"), "error"),
-    "class lies": (lambda: made(ValueError, __class__=property(lambda self: Fatal)), "error"),
-    "dict raises": (lambda: refusing(ValueError, "__dict__"), "error"),
-    "hash and eq raise": (lambda: made(ValueError, __eq__=raising(), __hash__=raising()), "error"),
-    "a lying metaclass": (lying, "error"),
-    "the module is a number": (lambda: made(ValueError, __module__=5), "error"),
-    "the module is odd": (lambda: made(ValueError, __module__=Text("x\0\ud800")), "error"),
-    "a long name": (lambda: made(ValueError, __qualname__="O" * 100_000), "error"),
-    "a syntax error": (
-        lambda: changed(SyntaxError("x"), filename=5, lineno="soon", text=b"\xff", offset=object()),
-        "error",
-    ),
-    "an attribute error": (of_a_name, "error"),
-    "a decoding error": (lambda: UnicodeDecodeError("x", b"y", -5, 10**9, "z"), "error"),
-    "an OSError": (lambda: OSError(10**6, made(ValueError, __str__=raising())), "error"),
-    "a SystemExit": (lambda: SystemExit(made(ValueError, __str__=raising())), "error"),
-    "a cancellation": (lambda: asyncio.CancelledError("x"), "error"),
-    "a KeyboardInterrupt": (KeyboardInterrupt, "error"),
-    "a group": (lambda: ExceptionGroup("x", [ValueError(1), lying()]), "error"),
-    "a deep group": (lambda: deep_group(ValueError("x")), "error"),
-    "a group of many": (
-        lambda: ExceptionGroup("x", [ValueError(n) for n in range(5000)]),
-        "error",
-    ),
-    "a fatal one and another": (lambda: ExceptionGroup("x", [Fatal("x"), Retry("y")]), "error"),
-    "fatal, str raises": (lambda: made(Fatal, __str__=raising()), "fatal"),
-    "fatal, str recurses": (lambda: RecursingFatal("x"), "fatal"),
-    "fatal, no super": (lambda: without_super(Fatal), "fatal"),
-    "fatal, fingerprint raises": (lambda: refusing(Fatal, "fingerprint"), "fatal"),
-    "fatal, everything raises": (lambda: made(Fatal, __getattribute__=raising()), "fatal"),
-    "fatal, frozen": (lambda: Frozen(5), "fatal"),
-    "fatal, lying": (lambda: lying(Fatal), "fatal"),
-    "fatal, class lies": (lambda: made(Fatal, __class__=property(lambda self: Retry)), "fatal"),
-    "fatal, alone in groups": (lambda: deep_group(Fatal("x"), 3), "fatal"),
-    "retry, no super": (lambda: without_super(Retry), "retry"),
-    "retry, after raises": (lambda: refusing(Retry, "after"), "retry"),
-    "retry, after is text": (lambda: changed(without_super(Retry), after="soon"), "retry"),
-    "retry, after is no number": (
-        lambda: changed(without_super(Retry), after=float("nan")),
-        "retry",
-    ),
-    "retry, after is for ever": (
-        lambda: changed(without_super(Retry), after=float("inf")),
-        "retry",
-    ),
-    "retry, alone in a group": (lambda: ExceptionGroup("x", [Retry("x", after=7)]), "retry"),
-    "defer, no super": (lambda: without_super(Defer), "defer"),
-    "defer, after is nothing": (lambda: changed(without_super(Defer), after=0), "defer"),
-    "defer, str raises": (lambda: changed(without_super(Defer), after=timedelta(0, 3)), "defer"),
-    "throttled, no super": (lambda: without_super(Throttled), "defer"),
-    "unavailable, no super": (lambda: without_super(Unavailable), "error"),
+# What makes each, by the outcome that its class stands for and by its name.
+_MAKES = {
+    "error": {
+        "str raises": lambda: made(ValueError, __str__=raising()),
+        "str exits": lambda: made(ValueError, __str__=raising(SystemExit)),
+        "str returns None": lambda: made(ValueError, __str__=lambda self: None),
+        "str returns odd text": lambda: made(ValueError, __str__=lambda self: Text("x")),
+        "str recurses": lambda: Recursing("x"),
+        "str is huge": lambda: ValueError("x" * 20_000_000),
+        "an odd argument": lambda: ValueError(made(ValueError, __repr__=raising())),
+        "surrogates": lambda: ValueError("\ud800\udfff"),
+        "NULs": lambda: ValueError("a\0b\0"),
+        "no words": ValueError,
+        "everything raises": lambda: made(ValueError, __getattribute__=raising()),
+        "notes raise": lambda: refusing(ValueError, "__notes__"),
+        "notes are no text": lambda: changed(ValueError("x"), __notes__=[5, None, b"x"]),
+        "notes are a number": lambda: changed(ValueError("x"), __notes__=5),
+        "cause raises": lambda: refusing(ValueError, "__cause__"),
+        "traceback raises": lambda: refusing(ValueError, "__traceback__"),
+        "a lying cause": lambda: changed(ValueError("x"), __cause__=lying()),
+        "causes in a ring": in_a_ring,
+        "causes in a chain": in_a_chain,
+        "class raises": lambda: refusing(ValueError, "__class__"),
+        "class lies": lambda: made(ValueError, __class__=property(lambda self: Fatal)),
+        "dict raises": lambda: refusing(ValueError, "__dict__"),
+        "hash and eq raise": lambda: made(ValueError, __eq__=raising(), __hash__=raising()),
+        "a lying metaclass": lying,
+        "the module is a number": lambda: made(ValueError, __module__=5),
+        "the module is odd": lambda: made(ValueError, __module__=Text("x\0\ud800")),
+        "a long name": lambda: made(ValueError, __qualname__="O" * 100_000),
+        "a syntax error": lambda: changed(
+            SyntaxError("x"), filename=5, lineno="soon", text=b"\xff", offset=object()
+        ),
+        "an attribute error": of_a_name,
+        "a decoding error": lambda: UnicodeDecodeError("x", b"y", -5, 10**9, "z"),
+        "an OSError": lambda: OSError(10**6, made(ValueError, __str__=raising())),
+        "a SystemExit": lambda: SystemExit(made(ValueError, __str__=raising())),
+        "a cancellation": lambda: asyncio.CancelledError("x"),
+        "a KeyboardInterrupt": KeyboardInterrupt,
+        "a group": lambda: ExceptionGroup("x", [ValueError(1), lying()]),
+        "a deep group": lambda: deep_group(ValueError("x")),
+        "a group of many": lambda: ExceptionGroup("x", [ValueError(n) for n in range(5000)]),
+        "a fatal one and another": lambda: ExceptionGroup("x", [Fatal("x"), Retry("y")]),
+        "unavailable, no super": lambda: without_super(Unavailable),
+    },
+    "fatal": {
+        "fatal, str raises": lambda: made(Fatal, __str__=raising()),
+        "fatal, str recurses": lambda: RecursingFatal("x"),
+        "fatal, no super": lambda: without_super(Fatal),
+        "fatal, fingerprint raises": lambda: refusing(Fatal, "fingerprint"),
+        "fatal, everything raises": lambda: made(Fatal, __getattribute__=raising()),
+        "fatal, frozen": lambda: Frozen(5),
+        "fatal, lying": lambda: lying(Fatal),
+        "fatal, class lies": lambda: made(Fatal, __class__=property(lambda self: Retry)),
+        "fatal, alone in groups": lambda: deep_group(Fatal("x"), 3),
+    },
+    "retry": {
+        "retry, no super": lambda: without_super(Retry),
+        "retry, after raises": lambda: refusing(Retry, "after"),
+        "retry, after is text": lambda: changed(without_super(Retry), after="soon"),
+        "retry, after is no number": lambda: changed(without_super(Retry), after=float("nan")),
+        "retry, after is for ever": lambda: changed(without_super(Retry), after=float("inf")),
+        "retry, alone in a group": lambda: ExceptionGroup("x", [Retry("x", after=7)]),
+    },
+    "defer": {
+        "defer, no super": lambda: without_super(Defer),
+        "defer, after is nothing": lambda: changed(without_super(Defer), after=0),
+        "defer, str raises": lambda: changed(without_super(Defer), after=timedelta(0, 3)),
+        "throttled, no super": lambda: without_super(Throttled),
+    },
 }
+# The name of each, what makes it, the kind of the outcome that its class stands for.
+ODD = {name: (make, kind) for kind, found in _MAKES.items() for name, make in found.items()}
 
 
 @task_type("odd.raises", max_retries=1, backoff=0.01)
@@ -239,16 +239,6 @@ def weigh_by_exception(context):
         raise HeavyError(make_weight()) from error
 
 
-@task_type("odd.weighs.held")
-def weighs_held(context):
-    weigh_by_exception(context)
-
-
-@task_type("odd.weighs.held.together", transactional=True)
-def weighs_held_together(context):
-    weigh_by_exception(context)
-
-
 @task_type("odd.weighs.held.coroutine")
 async def weighs_held_coroutine(context):
     weigh_by_exception(context)
@@ -272,14 +262,9 @@ def weighs_fatal(context):
     raise fatal
 
 
-@task_type("odd.weighs")
-def weighs(context, *, size=0):
-    weigh(context, size=size)
-
-
-@task_type("odd.weighs.together", transactional=True)
-def weighs_together(context, *, size=0):
-    weigh(context, size=size)
+for _suffix, _parameters in (("", {}), (".together", {"transactional": True})):
+    task_type(f"odd.weighs{_suffix}", **_parameters)(weigh)
+    task_type(f"odd.weighs.held{_suffix}", **_parameters)(weigh_by_exception)
 
 
 @task_type("odd.weighs.coroutine")

@@ -31,51 +31,47 @@ def with_joblib_arrays(how):
     return [int(each) // 10_000 * number for number, each in enumerate(found)]
 
 
-def with_executor(how):
-    context = multiprocessing.get_context(how)
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
-        return list(executor.map(square, range(4)))
-
-
-@cache
-def _executor(how):
+def _new_executor(how):
     return concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context(how))
 
 
+def _new_pool(how):
+    return multiprocessing.get_context(how).Pool(2)
+
+
+# What is never closed: one of each for all attempts, and what an attempt has left open.
+_kept_executor, _kept_pool = cache(_new_executor), cache(_new_pool)
+left = []
+
+
+def with_executor(how):
+    with _new_executor(how) as executor:
+        return list(executor.map(square, range(4)))
+
+
 def with_kept_executor(how):
-    """Use an executor of the module that is never closed."""
-    return list(_executor(how).map(square, range(4)))
+    return list(_kept_executor(how).map(square, range(4)))
 
 
 def with_left_executor(how):
     """Make a new executor in each attempt, and leave it open with work left."""
-    executor = concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context(how))
+    left.append(executor := _new_executor(how))
     found = list(executor.map(square, range(4)))
-    left.append(executor)
     executor.submit(time.sleep, 300)
     return found
 
 
-left = []
-
-
 def with_pool(how):
-    with multiprocessing.get_context(how).Pool(2) as pool:
+    with _new_pool(how) as pool:
         return pool.map(square, range(4))
 
 
-@cache
-def _pool(how):
-    return multiprocessing.get_context(how).Pool(2)
-
-
 def with_kept_pool(how):
-    return _pool(how).map(square, range(4))
+    return _kept_pool(how).map(square, range(4))
 
 
 def with_left_pool(how):
-    pool = multiprocessing.get_context(how).Pool(2)
-    left.append(pool)
+    left.append(pool := _new_pool(how))
     found = pool.map(square, range(4))
     pool.apply_async(time.sleep, [300])
     return found

@@ -9,7 +9,7 @@ from django.core.mail import send_mail
 from django.db import IntegrityError, connection, transaction
 from django.utils import translation
 
-from atp import Defer, Fatal, Retry, task_type
+from atp import Defer, Fatal, Retry, queue, task_type
 
 TENANT = contextvars.ContextVar("TENANT", default="none")
 
@@ -80,15 +80,14 @@ def left_open(context, *, name: str):
 
 @task_type("kit.doubled")
 def doubled(context, *, name: str):
-    Group.objects.create(name=name)
-    Group.objects.create(name=name)
+    for _ in range(2):
+        Group.objects.create(name=name)
 
 
 @task_type("kit.caught")
 def caught(context, *, name: str):
     try:
-        Group.objects.create(name=name)
-        Group.objects.create(name=name)
+        doubled.handler(context, name=name)
     except IntegrityError:
         return "caught"
 
@@ -97,8 +96,7 @@ def caught(context, *, name: str):
 def caught_well(context, *, name: str):
     try:
         with transaction.atomic():
-            Group.objects.create(name=name)
-            Group.objects.create(name=name)
+            doubled.handler(context, name=name)
     except IntegrityError:
         return "caught"
 
@@ -153,8 +151,6 @@ def sleeper(context):
 
 @task_type("kit.cancels_itself")
 def cancels_itself(context):
-    from atp import queue
-
     queue.cancel(context.uuid, by="a test")
     context.check()
 
@@ -181,8 +177,6 @@ def typed(context, *, values: tuple, when: object = None):
 
 @task_type("kit.state")
 def state(context):
-    from atp import queue
-
     found = [queue.get(context.uuid).state]
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

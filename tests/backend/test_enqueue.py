@@ -8,11 +8,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from atp import queue
-from atp.backend.frameworks import Task, TaskResultStatus, error, signals
+from atp.backend.frameworks import Task, TaskResultStatus, error
 from atp.exceptions import DuplicateIdentifier, InvalidInputs, TooLarge
 from atp.models import Instance
 
 from . import tasks
+from .receivers import receiving
 
 pytestmark = pytest.mark.django_db
 
@@ -25,11 +26,8 @@ def told():
     def receive(sender, task_result, **kwargs):
         seen.append(task_result)
 
-    for signal in signals("task_enqueued"):
-        signal.connect(receive)
-    yield seen
-    for signal in signals("task_enqueued"):
-        signal.disconnect(receive)
+    with receiving(enqueued=receive):
+        yield seen
 
 
 @pytest.mark.django_db(transaction=True)

@@ -67,6 +67,8 @@ def test_result_has_the_task_that_was_enqueued(settings):
 
 
 def test_result_status_follows_the_instance_state(host, enqueued):
+    """The value that the task has returned is there only after its success."""
+    answer = ResponseData(content_type="application/json", data=b"[1,2]", size=5)
     [case] = host.claim()
     for event, status in (
         (None, TaskResultStatus.READY),
@@ -76,15 +78,23 @@ def test_result_status_follows_the_instance_state(host, enqueued):
         (Event.FINISH, TaskResultStatus.SUCCESSFUL),
     ):
         if event:
-            host.move(case, event)
+            host.move(case, event, **{"response": answer} if event == Event.FINISH else {})
         enqueued.refresh()
         assert enqueued.status == status
         assert enqueued.is_finished is (status == "SUCCESSFUL")
+        if not enqueued.is_finished:
+            with pytest.raises(ValueError, match="not finished"):
+                _ = enqueued.return_value
+    assert enqueued.return_value == [1, 2]
+    failed = tasks.add.enqueue(1)
+    fail(host)
+    failed.refresh()
+    with pytest.raises(ValueError, match="failed"):
+        _ = failed.return_value
     assert set(STATUS) == set(State)
 
 
 def test_result_has_times_and_workers_of_all_attempts(host, enqueued):
-    """The result has the first and the last start, and the worker of each attempt."""
     [case] = host.claim()
     host.move(case, Event.START, Event.RETRY, who="host:1 worker 0", delay=timedelta(0))
     enqueued.refresh()
@@ -98,22 +108,6 @@ def test_result_has_times_and_workers_of_all_attempts(host, enqueued):
     assert enqueued.attempts == 2
     assert (enqueued.started_at, enqueued.last_attempted_at) == (first.time, last.time)
     assert (enqueued.enqueued_at, enqueued.finished_at) == (instance.created, instance.finished)
-
-
-def test_return_value_is_available_only_after_success(host, enqueued):
-    with pytest.raises(ValueError, match="not finished"):
-        _ = enqueued.return_value
-    [case] = host.claim()
-    answer = ResponseData(content_type="application/json", data=b"[1,2]", size=5)
-    host.move(case, Event.START)
-    host.move(case, Event.FINISH, response=answer)
-    enqueued.refresh()
-    assert enqueued.return_value == [1, 2]
-    failed = tasks.add.enqueue(1)
-    fail(host)
-    failed.refresh()
-    with pytest.raises(ValueError, match="failed"):
-        _ = failed.return_value
 
 
 def test_result_has_an_error_for_each_attempt_that_raised(host, enqueued):

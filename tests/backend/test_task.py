@@ -74,7 +74,6 @@ def test_a_task_can_have_hooks_but_cannot_be_a_hook(function):
 
 
 def test_invalid_parameters_or_names_declare_nothing(function):
-    """An invalid declaration raises an error (G13)."""
     for parameters, words in (
         ({"timeout": -1}, "timeout=-1 is out of range"),
         ({"rate": "often"}, "rate"),

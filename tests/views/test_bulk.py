@@ -6,12 +6,8 @@ import json
 import re
 from html import unescape
 
-import pytest
 from asgiref.sync import async_to_sync
-from django.contrib.auth.models import Permission
 from django.contrib.messages import get_messages
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from atp.models import Inputs, Instance
 from atp.pages import bulk, instances
@@ -20,20 +16,14 @@ from atp.states import Reason, State
 from tests.app.tasks import add, echo
 
 from ..populated import MARKUP
+from .pages import check_page
 
 LIST = "/atp/instances/"
 
 
-def text(answer):
-    assert answer.status_code == 200, answer.content.decode()
-    return unescape(answer.content.decode())
-
-
 def tabs(answer):
-    found = re.findall(
-        r'<a href="\?[^"]*"( aria-current="page")?>(\w+) <span[^>]*>(.*?)<', text(answer)
-    )
-    return {label: number for _, label, number in found}
+    tab = r'<a href="\?[^"]*"(?: aria-current="page")?>(\w+) <span[^>]*>(.*?)<'
+    return dict(re.findall(tab, check_page(answer)))
 
 
 def told(answer):
@@ -48,115 +38,96 @@ def exported(answer):
     return b"".join(answer.streaming_content).decode()
 
 
-# Tabs and numbers.
-
-
-def test_each_state_has_a_tab_with_the_number_of_its_instances(full, operator):
+def test_each_state_has_a_tab_with_the_number_of_its_instances(full, operator, monkeypatch):
     answer = operator.get(LIST)
     assert tabs(answer) == {"All": "6", **{str(state): "1" for state in State}}
-    assert "6 match." in text(answer)
+    check_page(answer, "6 match.")
     answer = operator.get(f"{LIST}?type=tests.echo&state=FAILED")
     assert tabs(answer) | {"All": "5", "ACCEPTED": "0", "FAILED": "1"} == tabs(answer)
-    assert "1 matches." in text(answer)
-    assert '<a href="?type=tests.echo&state=FAILED" aria-current="page">' in text(answer)
-
-
-def test_counting_stops_at_a_limit(full, operator, monkeypatch):
+    current = '<a href="?type=tests.echo&amp;state=FAILED" aria-current="page">'
+    check_page(answer, "1 matches.", current)
+    # Counting stops at a limit.
     monkeypatch.setattr(listing, "MOST_COUNTED", 2)
-    assert tabs(operator.get(LIST))["All"] == "2+"
-    assert "More than 2 match." in text(operator.get(LIST))
+    answer = operator.get(LIST)
+    assert tabs(answer)["All"] == "2+"
+    check_page(answer, "More than 2 match.")
 
 
-@pytest.mark.parametrize("query", ["", "?type=tests.echo&state=FAILED&created_after=2020-01-01"])
-def test_the_list_takes_at_most_twelve_queries(full, operator, query):
+def test_the_list_takes_at_most_twelve_queries(full, operator, django_assert_max_num_queries):
     operator.get(LIST)
-    with CaptureQueriesContext(connection) as asked:
-        operator.get(f"{LIST}{query}")
-    assert len(asked) <= 12
+    for query in ("", "?type=tests.echo&state=FAILED&created_after=2020-01-01"):
+        with django_assert_max_num_queries(12):
+            operator.get(f"{LIST}{query}")
 
 
 def test_a_search_says_how_far_it_came(full, operator, monkeypatch):
     monkeypatch.setattr(paging, "_FIRST_PORTION", 2)
     monkeypatch.setattr(paging, "_LONGEST", 0.0)
-    shown = text(operator.get(f"{LIST}?created_by=nobody"))
-    assert "There are no such Instances so far." in shown
-    assert "Searched back to" in shown
+    told = "There are no such Instances so far.", "Searched back to"
+    shown = check_page(operator.get(f"{LIST}?created_by=nobody"), *told)
     link = re.search(r'rel="next" href="(\?[^"]*)"', shown)[1]
     assert "created_by=nobody" in link
-    assert "Searched back to" in text(operator.get(f"{LIST}{link}"))
+    check_page(operator.get(f"{LIST}{unescape(link)}"), "Searched back to")
 
 
-# All that match.
+def planned(answer, *parts):
+    """Check the plan that a page shows, and return up to which Instance it was made."""
+    return re.search(r'name="shown" value="([^"]*)"', check_page(answer, *parts))[1]
 
 
 def test_all_that_match_are_redriven_after_a_plan(full, operator):
     failed = full[State.FAILED]
     full.failed(collection="films")
     query = "?state=FAILED&collection=books&tried_again=&created_after=2020-01-01"
-    shown = text(operator.get(f"{LIST}{query}"))
-    assert "/atp/instances/all/redrive/?" in shown
-    assert "/atp/instances/all/cancel/?" not in shown
+    links = [f"/atp/instances/all/{name}/?" for name in ("redrive", "cancel")]
+    check_page(operator.get(f"{LIST}{query}"), links[0], lacks=links[1:])
     address = f"/atp/instances/all/redrive/{query}"
-    shown = text(operator.get(address))
-    assert "1 FAILED would be tried again: tests.echo 1" in shown
-    assert str(failed.uuid) in shown
-    until = re.search(r'name="shown" value="([^"]*)"', shown)[1]
+    plan = "1 FAILED would be tried again: tests.echo 1"
+    until = planned(operator.get(address), plan, str(failed.uuid))
     # What has failed since the page was shown is not in the plan.
-    late = full.failed(collection="books")
+    full.failed(collection="books")
     answer = operator.post(address, {"shown": until, "rate": "5/s"})
     assert "atp.redrive" in told(answer)
     assert answer["Location"] == f"{LIST}{query}"
     inputs = Inputs.objects.get(instance__type__identifier="atp.redrive").value
-    chosen = bulk.matching.Selection(**inputs["selection"])
-    assert list(chosen.rows()) == [failed]
-    assert late.pk not in chosen.rows().values_list("pk", flat=True)
+    assert list(bulk.matching.Selection(**inputs["selection"]).rows()) == [failed]
     assert inputs["rate"] == "5/s"
 
 
 def test_all_that_match_are_cancelled_only_in_the_state_of_the_tab(full, operator):
     address = "/atp/instances/all/cancel/?state=ACCEPTED"
-    shown = text(operator.get(address))
-    assert "1 would be cancelled: tests.add 1" in shown
-    until = re.search(r'name="shown" value="([^"]*)"', shown)[1]
+    until = planned(operator.get(address), "1 would be cancelled: tests.add 1")
     assert "atp.cancel" in told(operator.post(address, {"shown": until}))
     inputs = Inputs.objects.get(instance__type__identifier="atp.cancel").value
     assert inputs["selection"]["state"] == "ACCEPTED"
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
+def test_an_operation_on_all_refuses_a_filter_that_it_lacks(full, operator):
+    for path, said in (
         ("redrive/", "Filter the list first"),
         ("delete/?identifier=a", "All that match cannot be chosen by identifier"),
         ("redrive/?state=RUNNING", "not possible for Instances that are RUNNING"),
-    ],
-)
-def test_an_operation_on_all_refuses_a_filter_that_it_lacks(full, operator, path, said):
-    answer = operator.get(f"/atp/instances/all/{path}")
-    assert answer.status_code in (400, 422)
-    assert said in unescape(answer.content.decode())
-    shown = text(operator.get(f"{LIST}?{path.partition('?')[2]}"))
-    assert f"/atp/instances/all/{path.partition('/')[0]}/" not in shown
+    ):
+        answer = operator.get(f"/atp/instances/all/{path}")
+        assert answer.status_code in (400, 422)
+        assert said in answer.content.decode()
+        name, _, query = path.partition("/")
+        shown = operator.get(f"{LIST}{query}")
+        check_page(shown, lacks=[f"/atp/instances/all/{name}/"])
 
 
 def test_operations_on_many_are_hidden_without_the_permission(full, visitor, allow):
+    """tests/views/test_access.py shows that they are refused, too."""
     allow("view_instance")
-    shown = text(visitor.get(f"{LIST}?state=FAILED"))
-    assert "/all/" not in shown
-    assert 'name="ticked"' not in shown
-    assert visitor.get("/atp/instances/all/redrive/?state=FAILED").status_code == 403
-    assert visitor.post("/atp/instances/ticked/redrive/").status_code == 403
-
-
-# What is ticked.
+    check_page(visitor.get(f"{LIST}?state=FAILED"), lacks=["/all/", 'name="ticked"'])
 
 
 def test_ticked_instances_are_redriven_and_refusals_are_reported(full, operator):
     failed, running = full[State.FAILED], full[State.RUNNING]
     uuids = [str(failed.uuid), str(running.uuid), "01a1f91a-b88b-777b-9eec-f82e434b47a3"]
-    query = "state=FAILED"
-    answer = operator.post("/atp/instances/ticked/redrive/", {"ticked": uuids, "back": query})
-    assert answer["Location"] == f"{LIST}?{query}"
+    given = {"ticked": uuids, "back": "state=FAILED"}
+    answer = operator.post("/atp/instances/ticked/redrive/", given)
+    assert answer["Location"] == f"{LIST}?state=FAILED"
     words = told(answer)
     assert words.startswith("1 redriven, 2 refused: ")
     assert "It is RUNNING." in words
@@ -165,12 +136,11 @@ def test_ticked_instances_are_redriven_and_refusals_are_reported(full, operator)
 
 def test_a_whole_page_can_be_ticked_without_a_script(operator, world):
     made = echo.enqueue_many({} for _ in range(3))
-    shown = text(operator.get(LIST))
+    shown = check_page(operator.get(LIST))
     page = re.search(r'name="page" value="([^"]*)"', shown)[1]
     assert page.split() == [str(each.uuid) for each in reversed(made)]
     answer = operator.post("/atp/instances/ticked/cancel/", {"every": "yes", "page": page})
-    asked = text(answer)
-    assert all(str(each.uuid) in asked for each in made)
+    check_page(answer, *(str(each.uuid) for each in made))
     assert Instance.objects.failed().count() == 0
     data = {"ticked": page.split(), "sure": "yes"}
     assert told(operator.post("/atp/instances/ticked/cancel/", data)) == "3 cancelled."
@@ -189,27 +159,28 @@ def test_an_operation_on_what_is_ticked_checks_the_permission_for_each(full, vis
 def test_only_a_page_of_instances_can_be_ticked(operator):
     uuids = [str(number) for number in range(instances.PAGE_SIZE + 1)]
     answer = operator.post("/atp/instances/ticked/redrive/", {"ticked": uuids})
-    assert answer.status_code == 400
-    assert "at most 50" in answer.content.decode()
+    check_page(answer, "at most 50", status=400)
     assert told(operator.post("/atp/instances/ticked/redrive/")) == "Nothing is ticked."
     assert operator.post("/atp/instances/ticked/pause/").status_code == 404
 
 
-# Exports.
-
-
 def test_csv_has_all_that_match_newest_first(full, operator, monkeypatch):
+    """Formulas are made harmless."""
     monkeypatch.setattr(listing, "PORTION", 2)
+    for value in ("=1+1", "+1", "-1", "@a", "fine"):
+        echo.using(identifier=value).enqueue()
     lines = list(csv.DictReader(io.StringIO(exported(operator.get(f"{LIST}export")))))
-    assert [line["uuid"] for line in lines] == [
-        str(each.uuid) for each in Instance.objects.newest_first()
-    ]
+    newest_first = Instance.objects.newest_first()
+    assert [line["uuid"] for line in lines] == [str(each.uuid) for each in newest_first]
+    named = [line["identifier"] for line in lines[:5]]
+    assert named == ["fine", "'@a", "'-1", "'+1", "'=1+1"]
     [failed] = [line for line in lines if line["state"] == "FAILED"]
     assert failed["error"].startswith("ValueError: <script>")
     assert failed["identifier"] == MARKUP
     assert json.loads(failed["inputs"])["number"] == 7
     found = exported(operator.get(f"{LIST}export?format=csv&state=PAUSED"))
     assert len(found.splitlines()) == 2
+    check_page(operator.get(f"{LIST}export?format=xls"), "csv, jsonl", status=400)
 
 
 def test_json_lines_have_the_same_values(full, operator):
@@ -227,13 +198,8 @@ def test_an_export_has_only_what_the_user_may_see(full, visitor, allow):
     found = exported(visitor.get(f"{LIST}export?state=FAILED"))
     assert "inputs" not in found
     assert "ValueError" not in found
-
-
-def test_an_export_makes_formulas_harmless(operator, world):
-    for value in ("=1+1", "+1", "-1", "@a", "fine"):
-        echo.using(identifier=value).enqueue()
-    lines = csv.DictReader(io.StringIO(exported(operator.get(f"{LIST}export"))))
-    assert [line["identifier"] for line in lines] == ["fine", "'@a", "'-1", "'+1", "'=1+1"]
+    allow("view_inputs")
+    assert "inputs" in exported(visitor.get(f"{LIST}export")).splitlines()[0]
 
 
 def test_an_export_says_that_it_stopped_at_its_limit(db):
@@ -249,18 +215,6 @@ def test_an_export_says_that_it_stopped_at_its_limit(db):
     *_, last = export(1).json_lines()
     assert json.loads(last) == {"stopped": "1 rows: stopped at the limit"}
     assert len(list(export(2).json_lines())) == 2
-
-
-def test_an_export_refuses_an_unknown_format(operator):
-    answer = operator.get(f"{LIST}export?format=xls")
-    assert answer.status_code == 400
-    assert "csv, jsonl" in answer.content.decode()
-
-
-def test_inputs_are_exported_only_where_the_permission_applies(full, visitor, allow, user):
-    allow("view_instance")
-    user.user_permissions.add(Permission.objects.get(codename="view_inputs"))
-    assert "inputs" in exported(visitor.get(f"{LIST}export")).splitlines()[0]
 
 
 def test_an_export_is_streamed_under_asgi_too(full, operator):

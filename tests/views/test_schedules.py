@@ -12,15 +12,11 @@ from atp.states import State
 from atp.templatetags.atp import strip
 
 from ..populated import SCHEDULE
-from .pages import CONTROL, ENQUEUE, INPUTS
+from .pages import CONTROL, ENQUEUE, INPUTS, check_page
 from .pages import SCHEDULE as VIEW
 
 LIST, PAGE, NEW = "/atp/schedules/", f"/atp/schedules/{SCHEDULE}/", "/atp/types/tests.add/schedule/"
 DAY = timedelta(days=1)
-
-
-def text(answer):
-    return answer.content.decode()
 
 
 def create(identifier, **given):
@@ -42,13 +38,11 @@ def test_the_list_shows_timing_and_last_slot_of_each_schedule(
     """The number of queries does not grow with the list."""
     for number in range(30):
         slots(create(f"more-{number}"), 3)
+    paused = '<span class="condition paused">paused</span>', ">PAUSED</span>"
     with django_assert_max_num_queries(8):
-        shown = text(operator.get(LIST))
+        parts = "at 02:30 every day, Europe/Vienna", *paused, f'href="{PAGE}"'
+        shown = check_page(operator.get(LIST), *parts)
     assert shown.count("ENQUEUED</span>") == 30
-    assert "at 02:30 every day, Europe/Vienna" in shown
-    assert '<span class="condition paused">paused</span>' in shown
-    assert ">PAUSED</span>" in shown  # the last slot
-    assert f'href="{PAGE}"' in shown
 
 
 def test_the_list_shows_how_many_slots_were_missed_in_the_last_day(full, operator):
@@ -61,14 +55,11 @@ def test_the_list_shows_how_many_slots_were_missed_in_the_last_day(full, operato
         (2, {"outcome": Outcome.ENQUEUED}),
     ):
         Slot.objects.create(schedule=row, at=now - timedelta(hours=hours), decided=now, **values)
-    shown = text(operator.get(LIST))
-    assert '<span class="condition missed">2 missed</span>' in shown
-    assert '<span class="condition skipped">1 skipped</span>' in shown
+    missed, skipped = (f'<span class="condition {name}">' for name in ("missed", "skipped"))
+    check_page(operator.get(LIST), f"{missed}2 missed</span>", f"{skipped}1 skipped</span>")
     last = {"at": now, "until": now, "outcome": Outcome.MISSED, "count": 7, "is_more": True}
     Slot.objects.create(schedule=row, decided=now, **last)
-    shown = text(operator.get(LIST))
-    assert '<span class="condition missed">9 missed</span>' in shown
-    assert "× more than 7" in shown
+    check_page(operator.get(LIST), f"{missed}9 missed</span>", "× more than 7")
 
 
 @pytest.mark.slow
@@ -76,7 +67,7 @@ def test_the_state_of_a_schedule_is_shown(full, operator):
     # Also of one that cannot be read.
     Schedule.objects.update(cron="nonsense", timezone="Mars/Olympus")
     for path in (LIST, PAGE, f"{PAGE}change/"):
-        assert "nonsense" in text(operator.get(path))
+        check_page(operator.get(path), "nonsense")
     for name, columns, state in (
         ("a", {}, "active"),
         ("b", {"trouble": "no time zone has this name"}, "in trouble"),
@@ -85,9 +76,7 @@ def test_the_state_of_a_schedule_is_shown(full, operator):
         row = create(name)
         Schedule.objects.filter(pk=row.pk).update(**columns)
         for path in (LIST, f"/atp/schedules/{name}/"):
-            shown = text(operator.get(path))
-            assert f">{state}</span>" in shown
-            assert columns.get("trouble", "") in shown
+            check_page(operator.get(path), f">{state}</span>", columns.get("trouble", ""))
 
 
 def test_a_schedule_page_shows_upcoming_runs_and_past_slots(
@@ -95,20 +84,20 @@ def test_a_schedule_page_shows_upcoming_runs_and_past_slots(
 ):
     before = datetime(2026, 10, 20, tzinfo=UTC)
     monkeypatch.setattr("atp.schedules.reports.overview.now", lambda: before)
-    shown = text(operator.get(PAGE))
-    assert "Sun 2026-10-25 02:30:00+0" in shown  # in its zone
-    assert "the clock goes back" in shown
+    shown = check_page(
+        operator.get(PAGE),
+        "Sun 2026-10-25 02:30:00+0",  # in its zone
+        "the clock goes back",
+        *(f'<rect class="{outcome.lower()}"' for outcome in Outcome),
+        f'href="/atp/instances/{full[State.FINISHED].uuid}/"',
+        "<h2>Log</h2>",
+        'hx-get="/atp/schedules/nightly/"',
+    )
     assert shown.count('<td class="number"><time') == 10
-    for outcome in Outcome:
-        assert f'<rect class="{outcome.lower()}"' in shown
-    assert f'href="/atp/instances/{full[State.FINISHED].uuid}/"' in shown
-    assert "<h2>Log</h2>" in shown
-    assert 'hx-get="/atp/schedules/nightly/"' in shown
     slots(queue.get_schedule(SCHEDULE), 300)
     with django_assert_max_num_queries(16):
-        shown = text(operator.get(PAGE))
-    assert shown.count("<rect") == 200
-    assert shown.count('data-label="Outcome"') == 50
+        shown = check_page(operator.get(PAGE))
+    assert (shown.count("<rect"), shown.count('data-label="Outcome"')) == (200, 50)
 
 
 def test_a_row_of_many_slots_is_drawn_as_a_wider_bar():
@@ -117,24 +106,17 @@ def test_a_row_of_many_slots_is_drawn_as_a_wider_bar():
     drawn = strip(rows)
     assert [round(bar["width"]) for bar in drawn["bars"]] == [1, 3, 20]
     assert drawn["counts"] == [(Outcome.PAUSED, 5004)]
-    last = drawn["bars"][-1]
-    assert drawn["whole"] - last["x"] == 20
+    assert drawn["whole"] - drawn["bars"][-1]["x"] == 20
 
 
 def test_the_page_offers_only_actions_that_would_change_something(full, operator):
-    shown = text(operator.get(PAGE))
-    assert 'id="resume"' in shown
-    for name in ("pause", "leave"):
-        assert f'id="{name}"' not in shown
+    check_page(operator.get(PAGE), 'id="resume"', lacks=['id="pause"', 'id="leave"'])
     refused = operator.get(f"{PAGE}pause/")
-    assert refused.status_code == 422
-    assert "because the schedule is paused" in text(refused)
+    check_page(refused, "because the schedule is paused", status=422)
     # A pause that is over stays in the row until the next slot is planned.
     over = full.world.store.now() - timedelta(minutes=1)
     Schedule.objects.filter(identifier=SCHEDULE).update(paused_until=over)
-    shown = text(operator.get(PAGE))
-    assert 'id="pause"' in shown
-    assert 'id="resume"' not in shown
+    check_page(operator.get(PAGE), 'id="pause"', lacks=['id="resume"'])
     answer = operator.post(f"{PAGE}pause/", {"until": "2020-01-01T00:00"})
     assert answer.status_code == 422
     assert answer.context["form"].errors.keys() == {"until"}
@@ -151,8 +133,7 @@ def test_the_change_form_sets_only_changed_fields(full, operator):
     assert (changed.timezone, changed.data) == (row.timezone, row.data)
     # Of two edits at once the second is told.
     answer = operator.post(f"{PAGE}change/", sent(form, jitter="9s") | {"expected": row.revision})
-    assert answer.status_code == 409
-    assert "Somebody else has changed" in text(answer)
+    check_page(answer, "Somebody else has changed", status=409)
     assert queue.get_schedule(SCHEDULE).jitter == changed.jitter
 
 
@@ -169,14 +150,11 @@ def test_the_change_form_shows_inputs_only_with_permission(full, visitor, allow)
 
 
 def test_the_backfill_form_refuses_a_delay_as_its_start(full, operator):
-    shown = text(operator.get(f"{PAGE}backfill/"))
-    assert "as 2030-01-31T18:00" in shown
-    assert "delay" not in shown
+    check_page(operator.get(f"{PAGE}backfill/"), "as 2030-01-31T18:00", lacks=["delay"])
     create("often", every=3600)
     for start, told in (("1h", "is a delay"), ("2020-01-01T00:00", "more than 10,000 slots")):
         answer = operator.post("/atp/schedules/often/backfill/", {"start": start})
-        assert answer.status_code == 422
-        assert told in text(answer)
+        check_page(answer, told, status=422)
 
 
 def sent(form, **changes):
@@ -196,8 +174,8 @@ def test_the_form_previews_and_creates_a_schedule(full, operator):
     # The identifier and the inputs are still to come.
     values = sent(form, cron="30 2 * * *", timezone="Europe/Vienna", preview="yes")
     shown = operator.post(NEW, values)
-    assert (shown.status_code, len(shown.context["runs"])) == (200, 10)
-    assert "Next runs: at 02:30 every day, Europe/Vienna" in text(shown)
+    check_page(shown, "Next runs: at 02:30 every day, Europe/Vienna")
+    assert len(shown.context["runs"]) == 10
     wrong = operator.post(NEW, values | {"timezone": "Europe/Viena"})
     assert wrong.status_code == 422
     assert wrong.context["form"].errors.keys() == {"timezone"}
@@ -226,14 +204,13 @@ def test_each_form_error_is_shown_at_its_field(full, operator):
 
 
 def test_the_page_counts_runs_that_wait_for_an_earlier_one(full, operator):
+    """tests/explaining/test_causes.py shows the explanation of such a run."""
     queue.create_schedule("other", "tests.add", inputs={"first": 1}, every=DAY, overlap="queue")
-    first, second, _ = (queue.run_schedule("other") for _ in range(3))
-    shown = text(operator.get("/atp/schedules/other/"))
-    assert "wait until it has ended; up to 100 wait" in shown
-    assert "3 that are live, 2 of them wait" in shown
-    shown = text(operator.get(f"/atp/instances/{second.uuid}/"))
-    assert f"It waits behind other ({first.uuid}) because its schedule runs one at a time." in shown
-    assert "<dt>Graph</dt>" not in shown
+    second = [queue.run_schedule("other") for _ in range(3)][1]
+    told = "wait until it has ended; up to 100 wait", "3 that are live, 2 of them wait"
+    check_page(operator.get("/atp/schedules/other/"), *told)
+    shown = operator.get(f"/atp/instances/{second.uuid}/")
+    check_page(shown, "It waits behind other", lacks=["<dt>Graph</dt>"])
 
 
 def test_the_menu_marks_the_current_page(full, operator):
@@ -245,5 +222,6 @@ def test_the_menu_marks_the_current_page(full, operator):
         (NEW, "true", "Types"),
         ("/atp/graphs/nothing/", "true", "Graphs"),
     ):
-        [menu] = re.findall(r"<header>.*?</header>", text(operator.get(path)), re.DOTALL)
+        shown = operator.get(path).content.decode()
+        [menu] = re.findall(r"<header>.*?</header>", shown, re.DOTALL)
         assert re.findall(r'aria-current="(\w+)">(\w+)<', menu) == [tuple(current)], path

@@ -105,26 +105,20 @@ def test_a_span_of_creation_is_a_range_of_primary_keys(hours):
         assert f"pk__{name}" in dict(condition.children), name
 
 
-def test_the_filter_by_duration_selects_attempts_that_still_run(world):
+def test_filters_by_duration_and_daemon_select_what_a_daemon_holds(world):
+    """The filter by duration selects attempts that still run, too."""
     echo.enqueue()
     host = world.host("tests.echo")
     [case] = host.claim()
     host.move(case, Event.START)
+    echo.enqueue()
+    for name in (str(host.row), str(host.uuid), host.row.uuid.hex):
+        assert [row.pk for row in found(daemon=name)] == [case.instance]
+    with pytest.raises(InvalidSelection, match="There is no daemon 'elsewhere:7'"):
+        found(daemon="elsewhere:7")
     assert found(longer_than="1h") == []
     Instance.objects.update(started=world.store.now() - timedelta(hours=2))
     assert [row.pk for row in found(longer_than="1h")] == [case.instance]
-
-
-def test_the_filter_by_daemon_selects_what_it_holds(world):
-    echo.enqueue()
-    host = world.host("tests.echo")
-    [case] = host.claim()
-    other = echo.enqueue()
-    for name in (str(host.row), str(host.uuid), host.row.uuid.hex):
-        assert [row.pk for row in found(daemon=name)] == [case.instance]
-    assert other.pk != case.instance
-    with pytest.raises(InvalidSelection, match="There is no daemon 'elsewhere:7'"):
-        found(daemon="elsewhere:7")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +179,6 @@ def test_a_search_needs_the_permission_to_see_what_it_looks_for(world):
 
 
 def test_a_search_stops_at_its_limit_and_goes_on_from_there(monkeypatch):
-    """A page of a search reads a bounded number of rows, however few of them match."""
     monkeypatch.setattr(paging, "_FIRST_PORTION", 2)
     made = [echo.using(created_by="ann" if n < 2 else "bob").enqueue() for n in range(10)]
     rows = Instance.objects.all().searched(Q(created_by="ann"), most=4)

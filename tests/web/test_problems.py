@@ -36,7 +36,6 @@ ERRORS = [
 
 
 def test_every_request_error_becomes_a_4xx_problem():
-    """The problem says what is wrong (G13)."""
     for error in ERRORS:
         problem = problem_of(error("it says so"))
         assert 400 <= problem.status < 500, error
