@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -143,6 +144,18 @@ class Atpd:
         """Every process of it that is alive, as (pid, start time)."""
         return self._processes(lambda each: (each.pid, each.create_time()), recursive=True)
 
+    def kill_a_worker(self, dice=random):
+        """Kill any of its workers."""
+
+        def kill():
+            for pid in dice.sample(workers := self.workers(), len(workers)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+            return False
+
+        wait_for(kill, what="a worker to be killed")
+
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
@@ -192,18 +205,14 @@ def is_alive(pid, created=None):
         return False
 
 
-class Record:
+class Record(Lines):
     """What handlers themselves have written: one line for each thing that happened."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-        self._lines = Lines(path)
 
     def __str__(self):
         return str(self.path)
 
     def lines(self, event=None):
-        return [line for line in self._lines.all() if event is None or line["event"] == event]
+        return [line for line in self.all() if event is None or line["event"] == event]
 
     def wait_for(self, event, count=1, timeout=DEADLINE):
         """Wait until something has happened ``count`` times; returns the lines."""

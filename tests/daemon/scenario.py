@@ -52,10 +52,11 @@ def lose(instance):
     assert get_store().records.record([lost], daemon=Daemon.objects.get().uuid) == []
 
 
-def ask(statement):
+def ask(statement, *parameters):
+    """Return the first value that the database answers, if it answers any."""
     with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone()[0]
+        cursor.execute(statement, parameters or None)
+        return cursor.fetchone()[0] if cursor.description else None
 
 
 def cut_connections():

@@ -1,10 +1,7 @@
 """Cancelling with real daemons: what runs ends within its grace, whatever it does; Defer."""
 
 import contextlib
-import os
-import signal
 
-import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 
@@ -19,7 +16,7 @@ from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import Record, is_alive, story
-from .scenario import stopped_between_transactions, wait_until
+from .scenario import wait_until
 
 JANE = "user jane via page"
 GRACE = 1.5
@@ -123,33 +120,6 @@ def test_cancel_interrupts_a_handler_long_before_its_grace_ends(atpd, record, fl
     flag.touch()
     assert first.wait(DEADLINE).state == State.FINISHED
     assert len(record.lines("ran")) == 1
-
-
-@pytest.mark.parametrize("how", ["stops", "dies"])
-def test_cancelled_instance_is_not_run_again_if_its_daemon_ends(atpd, record, how):
-    """G1, G2: the daemon that rescues its Tasks obeys the cancel, too."""
-    settings = {"LEASE": 5, "KILL_AFTER": 4, "RENEW_EVERY": 0.5, "STATEMENT_TIMEOUT": 2.0}
-    handler = types.stubborn if how == "stops" else types.sleep
-    instance = handler.enqueue(path=str(record))
-    daemon = atpd("--grace", "0.1", processes=1, settings=settings | {"CANCEL_GRACE": 60})
-    [line] = record.wait_for("start")
-    wait_until(State.RUNNING, instance)
-    if how == "stops":
-        queue.cancel(instance, by=JANE)
-        assert daemon.stop() == 0
-        instance.refresh_from_db()
-    else:
-        dispatcher = daemon.dispatcher()
-        with stopped_between_transactions(dispatcher):
-            queue.cancel(instance, by=JANE)
-            daemon.process.kill()
-            os.kill(dispatcher, signal.SIGKILL)
-        wait_for(lambda: not is_alive(line["pid"]), what="the end of its worker")
-        atpd(processes=1, settings=settings)
-        instance.wait(DEADLINE)
-        assert story(instance)[-2:] == ["expire→ACCEPTED 1", "fail→FAILED 1"]
-        assert tells(instance.log.last().message, messages.cancelled(JANE))
-    assert instance.reason == Reason.CANCELLED
 
 
 def test_many_cancels_at_once_interrupt_only_their_own_attempts(atpd, record):

@@ -1,10 +1,7 @@
 """Where Types run: daemons with labels, and resources that attempts take of a host's capacity."""
 
-import pytest
-from django.core.management import CommandError, call_command
-
 from atp import queue
-from atp.models import Daemon, Instance
+from atp.models import Daemon
 from atp.reports import health
 from atp.states import State
 from tests.app import tasks_daemon as types
@@ -54,27 +51,6 @@ def test_attempts_never_take_more_than_the_capacity_of_their_host(atpd, record):
     assert all(each["visible"] in each["devices"] for each in record.lines("start") if each["gpu"])
 
 
-@pytest.mark.long
-def test_5000_mixed_tasks_keep_to_the_capacity_and_the_labels_of_their_hosts(atpd, record):
-    path = str(record)
-    for declared in (types.trains, types.loads, types.note, types.on_fast_disk):
-        declared.enqueue_many({"path": path} for _ in range(1250))
-    fast = atpd("--label", "disk=fast", "--capacity", "gpu=2,memory=8GiB", processes=5).ready()
-    slow = atpd("--drain", "--label", "disk=slow", processes=2)
-    name = str(Daemon.objects.get(pid=fast.pid))
-    assert slow.wait(10 * DEADLINE) == 0
-    left = Instance.objects.exclude(state=State.FINISHED)
-    wait_for(lambda: not left.exists(), 10 * DEADLINE)
-    lines = record.lines()
-    assert len(record.lines("end")) == 2500
-    moments = list(running_at_each_start(line for line in lines if line["event"] != "ran"))
-    assert max(sum(each["gpu"] for each in running) for running in moments) == 2
-    assert 6 <= max(sum(each["memory"] for each in running) for running in moments) <= 8
-    ran = [line for line in record.lines("ran") if "who" in line]
-    assert len(ran) == 1250
-    assert {line["who"].partition(" ")[0] for line in ran} == {name}
-
-
 def running_at_each_start(lines):
     """Yield, for each start in the record, the lines of the attempts that run then."""
     running = {}
@@ -106,31 +82,3 @@ def test_waiting_instance_says_which_resources_are_in_use(atpd, record, flag):
         assert [each.event for each in instance.log.all() if each.event][:2] == ["enqueue", "claim"]
         assert instance.attempt == 1
     assert daemon.stop() == 0
-
-
-@pytest.mark.django_db(transaction=True)
-def test_capacity_of_more_gpus_than_are_visible_is_refused(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with pytest.raises(CommandError, match="gpu=2, but CUDA_VISIBLE_DEVICES names 1: 3"):
-        call_command("atpd", "--capacity", "gpu=2")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--label", "disk"], "'disk' is no label: a label has a name and a value"),
-        (["--label", "disk=fast", "--label", "disk=slow"], "--label disk has two values"),
-        (["--label", "5disk=fast"], "'5disk' is no name"),
-        (["--capacity", "gpu=two"], "gpu='two': an amount is a whole number"),
-        (["--capacity", "gpu=0"], "gpu=0: an amount is a whole number"),
-        (["--capacity", "memory=64XB"], "'64XB' is not a size"),
-        (["--capacity", "gpu=1,gpu=2"], "'gpu' is given twice"),
-        (["--executor", "engine", "--capacity", "gpu=1"], "--capacity is for what attempts take"),
-        (["--executor", "engine", "--processes", "4"], "is its SLOTS in the setting EXECUTORS"),
-    ],
-)
-@pytest.mark.django_db(transaction=True)
-def test_wrong_label_or_capacity_is_refused_at_the_start(capsys, arguments, said):
-    with pytest.raises((CommandError, SystemExit)) as raised:
-        call_command("atpd", *arguments)
-    assert said in f"{raised.value} {capsys.readouterr().err}"

@@ -14,7 +14,7 @@ from tests.app.tasks_daemon import noop
 from tests.helpers import Thread
 
 from . import inside
-from .scenario import on_postgresql, on_sqlite
+from .scenario import ask, on_postgresql, on_sqlite
 
 
 @pytest.fixture
@@ -26,12 +26,6 @@ def connections(transactional_db):
     yield found
     found.put_back()
     found.let_go()
-
-
-def ask(sql, *parameters):
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return cursor.fetchone()[0] if cursor.description else None
 
 
 def who():

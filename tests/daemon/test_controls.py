@@ -1,12 +1,10 @@
 """Gates, limits and shares as real daemons keep them."""
 
-import os
 import random
 import signal
 import statistics
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 
@@ -24,42 +22,28 @@ from tests.helpers import DEADLINE, Thread, child_environment, wait_for
 from .scenario import on_postgresql
 
 
-def kill_a_worker(daemon):
-    pid = random.choice(wait_for(daemon.workers, what="a worker"))
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_max_running_holds_while_workers_and_a_daemon_are_killed(atpd, record):
-    """G3: ``max_running=1`` over two daemons."""
-    queue.limit("daemon.alone", max_running=1)
-    count = 100
-    types.alone.enqueue_many({"path": str(record)} for _ in range(count))
-    daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
-    for done in range(20, count - 30, 12):
-        record.wait_for("end", done)
-        kill_a_worker(random.choice(daemons))
-    daemons[0].signal(signal.SIGKILL)
-    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
-    starts = record.lines("start")
-    assert len(starts) >= count
-    assert all(line["alone"] for line in starts)
-    assert daemons[1].stop() == 0
-
-
 @pytest.mark.slow
-def test_idle_daemon_is_told_when_a_limit_has_room_again(atpd, record):
-    """G15."""
+def test_max_running_holds_while_workers_and_a_daemon_are_killed(atpd, record):
+    """G3, G15: over two daemons that look seldom, and are told when there is room."""
     queue.limit("daemon.alone", max_running=1)
     types.alone.enqueue_many({"path": str(record), "seconds": 0.1} for _ in range(15))
-    rarely = {"POLL_EVERY": 10}
-    daemons = [atpd(processes=1, settings=rarely).ready(workers=1) for _ in range(2)]
+    daemons = [atpd(processes=2, settings={"POLL_EVERY": 10}).ready(workers=2) for _ in range(2)]
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     times = [line["time"] for line in record.lines("start")]
     pauses = [after - before for before, after in pairwise(times)]
     assert statistics.median(pauses) < 3
-    assert all(line["alone"] for line in record.lines("start"))
-    assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+    count = 100
+    types.alone.enqueue_many({"path": str(record)} for _ in range(count))
+    for done in range(35, count - 15, 12):
+        record.wait_for("end", done)
+        random.choice(daemons).kill_a_worker()
+    daemons[0].signal(signal.SIGKILL)
+    wait_for(lambda: not Task.objects.exists(), what="an empty queue")
+    starts = record.lines("start")
+    assert len(starts) >= 15 + count
+    assert all(line["alone"] for line in starts)
+    assert daemons[1].stop() == 0
 
 
 def test_held_tasks_wait_and_dropped_tasks_fail_without_delaying_others(atpd, record):
@@ -107,7 +91,11 @@ while refused < 3:
 """
 
 
-def _run(how):
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("how", [pytest.param("kept", marks=pytest.mark.long), "exact"])
+def test_max_waiting_holds_for_many_processes(transactional_db, how):
+    """Each exceeds it by what it enqueues between two looks; with ``exact`` none does."""
     queue.register_all()
     queue.limit(NAME, max_waiting=MOST)
     started = [
@@ -115,15 +103,7 @@ def _run(how):
         for _ in range(PROCESSES)
     ]
     assert [each.wait(10 * DEADLINE) for each in started] == [0] * PROCESSES
-    return queue.waiting(NAME)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize("how", [pytest.param("kept", marks=pytest.mark.long), "exact"])
-def test_max_waiting_holds_for_many_processes(transactional_db, how):
-    """Each exceeds it by what it enqueues between two looks; with ``exact`` none does."""
-    over = _run(how) - ROOM
+    over = queue.waiting(NAME) - ROOM
     assert 0 <= over <= (PROCESSES * (ROOM // admission.HEADROOM_PART) if how == "kept" else 0)
 
 

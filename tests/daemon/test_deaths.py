@@ -18,22 +18,18 @@ from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by, tells
 from .harness import Record, is_alive, story
-from .scenario import TWICE, on_postgresql, slow_claims, stopped_between_transactions, wait_until
+from .scenario import TWICE, on_postgresql, slow_claims, stopped_between_transactions
 
 
-def test_task_of_a_killed_worker_runs_again_within_a_second(atpd, record, flag):
+def test_task_of_a_killed_worker_runs_again_within_a_second(begin, record, flag):
     """G1, G2."""
-    instance = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    [line] = record.wait_for("start")
-    wait_until(State.RUNNING, instance)
+    instance, daemon, line = begin(types.wait)
     killed = datetime.now(UTC)
     os.kill(line["pid"], signal.SIGKILL)
     record.wait_for("start", 2)
     flag.touch()
 
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert story(instance) == TWICE
     again = instance.log.get(kind="claim", attempt=2)
     assert again.time - killed < timedelta(seconds=1)
@@ -76,20 +72,17 @@ def test_task_that_kills_its_workers_fails_after_its_restarts(atpd, record, tmp_
     assert daemon.facts("daemon_stopped")[0]["failed"] == 2
 
 
-def test_new_dispatcher_takes_over_before_the_lease_ends(atpd, record, flag):
+def test_new_dispatcher_takes_over_before_the_lease_ends(begin, record, flag):
     """G2, G3: what ran starts again."""
-    instance = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=2, settings={"LEASE": 600, "KILL_AFTER": 590})
-    [line] = record.wait_for("start")
-    wait_until(State.RUNNING, instance)
+    long = {"LEASE": 600, "KILL_AFTER": 590}
+    instance, daemon, line = begin(types.wait, processes=2, settings=long)
     old = Daemon.objects.get()
 
     os.kill(daemon.dispatcher(), signal.SIGKILL)
     record.wait_for("start", 2)
     assert not is_alive(line["pid"])
     flag.touch()
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert (instance.attempt, instance.restarts) == (2, 1)
     assert [row["attempt"] for row in record.lines("end")] == [2]
     assert Daemon.objects.get().uuid != old.uuid
@@ -97,25 +90,22 @@ def test_new_dispatcher_takes_over_before_the_lease_ends(atpd, record, flag):
     assert Daemon.objects.count() == 0
 
 
-def test_killed_supervisor_takes_all_its_processes_with_it(atpd, record, flag):
+def test_killed_supervisor_takes_all_its_processes_with_it(atpd, begin, record, flag):
     """G1, G3: also children of handlers; another daemon takes over."""
-    instance = types.family.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    [line] = record.wait_for("start")
-    wait_until(State.RUNNING, instance)
+    instance, daemon, line = begin(types.family)
     family = daemon.family()
     assert {line["pid"], *line["children"]} <= {pid for pid, _ in family}
     other = atpd(processes=1).ready()
     # Another daemon takes Tasks away once its own renewals have gone through for a lease.
     lease = settings.LEASE if connection.vendor == "postgresql" else 0.0
-    wait_for(lambda: _age(other) > lease, what="a whole lease")
+    joined = datetime.fromisoformat(other.facts("joined")[0]["time"])
+    wait_for(lambda: (datetime.now(UTC) - joined).total_seconds() > lease, what="a whole lease")
 
     os.kill(daemon.pid, signal.SIGKILL)
     wait_for(lambda: not any(is_alive(*member) for member in family), what="its end")
     record.wait_for("start", 2)
     flag.touch()
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     expired = instance.log.get(kind="expire").message
     assert Daemon.objects.count() == 1
     # On PostgreSQL the dispatcher has given it up itself; a lock ends with its last process.
@@ -128,12 +118,9 @@ def test_killed_supervisor_takes_all_its_processes_with_it(atpd, record, flag):
     assert any(tells(expired, message) for message in messages)
 
 
-def test_rescuing_daemon_kills_programs_left_by_a_killed_daemon(atpd, record, flag):
+def test_rescuing_daemon_kills_programs_left_by_a_killed_daemon(atpd, begin, record, flag):
     """G3."""
-    instance = types.kin.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    [line] = record.wait_for("start")
-    wait_until(State.RUNNING, instance)
+    instance, daemon, line = begin(types.kin)
     kin = [(pid, psutil.Process(pid).create_time()) for pid in line["children"]]
     atpd(processes=1).ready()
     neighbour = types.kin.enqueue(path=str(record), until=str(flag), number=1)
@@ -148,17 +135,11 @@ def test_rescuing_daemon_kills_programs_left_by_a_killed_daemon(atpd, record, fl
     assert all(is_alive(pid) for pid in beside["children"])
     flag.touch()
     for each in (instance, neighbour):
-        each.wait(DEADLINE)
-        assert each.state == State.FINISHED
+        assert each.wait(DEADLINE).state == State.FINISHED
     signs = [row for row in record.lines("tick") if row["number"] == 0]
     last = max(row["time"] for row in signs if row["attempt"] == 1)
     assert last < min(row["time"] for row in signs if row["attempt"] == 2)
     assert (neighbour.attempt, instance.attempt) == (1, 2)
-
-
-def _age(daemon):
-    joined = datetime.fromisoformat(daemon.facts("joined")[0]["time"])
-    return (datetime.now(UTC) - joined).total_seconds()
 
 
 @on_postgresql
@@ -175,20 +156,15 @@ def test_claim_that_outlives_its_dispatcher_holds_no_task(atpd, record):
         daemon.wait_for_fact("dispatcher_died")
         go_on()
 
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert len(record.lines("ran")) == 1
     wait_for(lambda: not Task.objects.exists())
     assert not Daemon.objects.filter(uuid=old.uuid).exists()
 
 
-def test_late_write_is_refused_and_recorded(atpd, record, flag):
+def test_late_write_is_refused_and_recorded(begin, record, flag):
     """G4."""
-    instance = types.stubborn.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    record.wait_for("start")
-    wait_until(State.RUNNING, instance)
-
+    instance, daemon, _ = begin(types.stubborn)
     dispatcher = daemon.dispatcher()
     with stopped_between_transactions(dispatcher):
         # Its attempt ends while it cannot say so, and a sweep takes its Task away.

@@ -95,6 +95,15 @@ def end(hall, key, started, ended):
     hall.reader.collect(hall.link)
 
 
+def recorded(hall):
+    """Return all that waits to be recorded, as if it was written."""
+    changes = []
+    while batch := hall.unrecorded.take():
+        changes += batch
+        hall.unrecorded.acknowledge()
+    return changes
+
+
 def test_start_and_end_of_a_short_task_are_one_change(hall):
     """G6: each with its own time."""
     task = claimed(1, time=claimed(1).time - timedelta(hours=1))
@@ -117,10 +126,7 @@ def test_paused_attempt_is_resumed_in_the_log_before_its_end(hall):
     hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0, is_frozen=True)
     end(hall, attempt.key, now - 1, inside.uptime())
     hall.attempts.pausing.ended(hall.link, attempt.key, time.time())
-    changes = []
-    while batch := hall.unrecorded.take():
-        changes += batch
-        hall.unrecorded.acknowledge()
+    changes = recorded(hall)
     events = [Event.START, Event.PAUSE, Event.RESUME, Event.FINISH]
     assert [change.event for change in changes] == events
     assert [change.time for change in changes] == sorted(change.time for change in changes)
@@ -145,42 +151,36 @@ def test_lost_attempt_is_killed_if_it_begins_and_its_end_is_refused(hall):
     assert hall.unrecorded.is_doubtful(last)
 
 
-def test_start_that_nobody_saw_before_the_death_has_its_own_time(hall):
-    """G6: the dispatcher may not run while a worker starts an attempt and dies."""
-    attempt = give(hall, claimed(1, time=claimed(1).time - timedelta(hours=1)))
-    enter(hall, attempt.key, inside.uptime() - 10)
-    began = time.time() - 10
-    die(hall)
-    start = hall.unrecorded.take()[0]
-    assert start.event is Event.START
-    assert start.time.timestamp() == pytest.approx(began, abs=1)
-
-
-def test_line_of_an_attempt_that_has_ended_does_not_date_its_start(hall):
-    """G6: the dispatcher may not run while an attempt starts, logs a line and ends."""
+@pytest.mark.parametrize("dies", [True, False])
+def test_start_that_nobody_saw_has_its_own_time(hall, dies):
+    """G6: the dispatcher may not run while an attempt starts and dies, or logs a line and ends."""
     attempt = give(hall, claimed(1, time=claimed(1).time - timedelta(hours=1)))
     now, began = inside.uptime(), time.time() - 10
-    hall.channel.send(inside.Logged(attempt.key, time.time() - 1, logging.INFO, "almost done"))
-    end(hall, attempt.key, now - 10, now)
-    start = hall.unrecorded.take()[0]
+    if dies:
+        enter(hall, attempt.key, now - 10)
+        die(hall)
+    else:
+        hall.channel.send(inside.Logged(attempt.key, time.time() - 1, logging.INFO, "almost done"))
+        end(hall, attempt.key, now - 10, now)
+    start = recorded(hall)[0]
     assert start.event is Event.START
     assert start.time.timestamp() == pytest.approx(began, abs=1)
 
 
-def test_log_says_once_that_an_attempt_in_a_loop_cannot_be_paused(hall):
-    """A process that does not declare the Type may ask for it."""
+def test_log_says_once_that_an_attempt_in_a_loop_has_no_pause_and_no_stack(hall):
+    """A process that does not declare the Type may ask for them."""
     attempt, _ = run_for(hall, 10)
     hall.link.loop = SimpleNamespace(number=0)
     for _ in range(2):
         hall.attempts.pausing.asked(attempt.key, PAUSE)
-    entries = []
-    while batch := hall.unrecorded.take():
-        entries += batch
-        hall.unrecorded.acknowledge()
-    [start, note] = entries
+        hall.attempts.stacks.asked([attempt.key])
+    start, *notes = recorded(hall)
     assert start.event is Event.START
-    [message] = note.messages
-    assert tells(message.text, messages.pause_refused(in_loop=True, host=""))
+    pause, stack = (message for note in notes for message in note.messages)
+    assert tells(pause.text, messages.pause_refused(in_loop=True, host=""))
+    # This kind of record is the answer for which the asker waits.
+    assert (stack.kind, tells(stack.text, messages.stack_refused())) == (Kind.STACK, True)
+    assert hall.told == []
 
 
 def test_own_pause_of_an_attempt_on_an_engine_can_be_resumed_after_a_refused_pause(hall):
@@ -190,20 +190,6 @@ def test_own_pause_of_an_attempt_on_an_engine_can_be_resumed_after_a_refused_pau
     hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0, is_own=True)
     hall.attempts.pausing.asked(attempt.key, RESUME)
     assert not attempt.pause.is_wanted
-
-
-def test_log_says_that_the_stack_of_an_attempt_in_a_loop_is_not_taken(hall):
-    attempt, _ = run_for(hall, 10)
-    hall.link.loop = SimpleNamespace(number=0)
-    for _ in range(2):
-        hall.attempts.stacks.asked([attempt.key])
-    hall.unrecorded.take()
-    hall.unrecorded.acknowledge()
-    [note] = hall.unrecorded.take()
-    [message] = note.messages
-    # This kind of record is the answer for which the asker waits.
-    assert (message.kind, tells(message.text, messages.stack_refused())) == (Kind.STACK, True)
-    assert hall.told == []
 
 
 def test_attempt_that_has_just_ended_is_not_killed(hall):
@@ -243,8 +229,7 @@ def test_paused_attempt_does_not_count_as_work(hall):
     attempt, started = run_for(hall, 10)
     hall.attempts.pausing.begun(hall.link, attempt.key, time.time(), 0)
     attempt.pause.since -= 8
-    first = hall.attempts.usage.close()
-    assert first.busy_us == pytest.approx(2e6, abs=1e6)
+    assert hall.attempts.usage.close().busy_us == pytest.approx(2e6, abs=1e6)
     end(hall, attempt.key, started, inside.uptime())
     assert hall.attempts.usage.close().busy_us == pytest.approx(0, abs=1e6)
 
@@ -809,19 +794,11 @@ def test_maintenance_that_is_cut_off_takes_less_the_next_time():
             errors=SimpleNamespace(count=cut),
         ),
     )
-    for kind in (
-        inside.Drop,
-        inside.Miss,
-        inside.Plan,
-        inside.Sweep,
-        inside.Trim,
-        inside.Count,
-        inside.CountFailures,
-    ):
+    for name in ("Drop", "Miss", "Plan", "Sweep", "Trim", "Count", "CountFailures"):
         limits.clear()
-        cut_often = kind(core, None, None)
+        cut_often = getattr(inside, name)(core, None, None)
         for _ in range(3):
             with pytest.raises(OperationalError):
                 cut_often.call()()
         first = limits[0]
-        assert limits == [first, first // 2, first // 4], kind
+        assert limits == [first, first // 2, first // 4], name

@@ -41,7 +41,10 @@ def wait_until_empty():
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
 
 
-def test_refused_calls_wait_and_are_not_charged(atpd, service, record, enqueued):
+@pytest.mark.slow
+def test_refused_calls_wait_uncharged_and_an_outage_stops_all_calls(
+    atpd, service, record, enqueued
+):
     """With max_retries=0. Without a downstream a refusal is a defer, and a failure an error."""
     daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
     deferred, failed = types.none.enqueue(), types.none.enqueue(fails=True)
@@ -61,28 +64,23 @@ def test_refused_calls_wait_and_are_not_charged(atpd, service, record, enqueued)
     queue.downstream("relay", floor=50)
     service.write_text("ok")
     wait_until_empty()
-    found = Instance.objects.filter(type__identifier="downstream.call")
-    assert set(found.values_list("state", "retries", "restarts")) == {("FINISHED", 0, 0)}
-    assert [daemon.stop() for daemon in daemons] == [0, 0]
 
-
-def test_outage_stops_the_calls_and_registration_repairs_the_type(atpd, service, record, enqueued):
-    """An older release may have registered the Type last, without its downstream."""
+    queue.reset_downstream("relay")
     service.write_text("fail")
-    daemons = [atpd(processes=2).ready(workers=2) for _ in range(2)]
-    made = enqueued(100)
+    enqueued(100)
     wait_for(lambda: relay().trips >= 1, what="an open breaker")
     service.write_text("error")
     wait_for(lambda: relay().trips >= 3, what="two probes that fail")
     trips = relay().trips
     assert len(record.lines("fail")) + len(record.lines("error")) <= 4 + 10 + trips
+    # An older release may have registered the Type last, without its downstream.
     Type.objects.filter(identifier="downstream.call").update(downstream="", max_restarts=7)
     service.write_text("ok")
     wait_for_state(State.THROTTLED)
     queue.reset_downstream("relay")
     wait_until_empty()
-    rows = Instance.objects.filter(pk__in=[each.pk for each in made])
-    assert set(rows.values_list("state", "retries")) == {("FINISHED", 0)}
+    found = Instance.objects.filter(type__identifier="downstream.call")
+    assert set(found.values_list("state", "retries", "restarts")) == {("FINISHED", 0, 0)}
     row = Type.objects.get(identifier="downstream.call")
     # What else the other release says stays.
     assert (row.downstream, row.max_restarts) == ("relay", 7)

@@ -33,15 +33,6 @@ def has_begun(record, attempt):
     return any(line["attempt"] == attempt for line in record.lines("start"))
 
 
-def begun(atpd, record, flag, processes=1):
-    """Return an Instance that waits for the flag, the daemon that runs it, and another."""
-    instance = types.ticking.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=processes)
-    record.wait_for("start")
-    wait_until(State.RUNNING, instance)
-    return instance, daemon, atpd(processes=processes).ready()
-
-
 def finished_by_the_second(instance):
     instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2)
@@ -50,12 +41,15 @@ def finished_by_the_second(instance):
 
 
 @pytest.mark.timeout(180)
-def test_workers_of_a_stopped_dispatcher_die_before_its_lease_ends(atpd, record, flag, tmp_path):
+def test_workers_of_a_stopped_dispatcher_die_before_its_lease_ends(
+    atpd, begin, record, flag, tmp_path
+):
     """G3: no overlap, one result. G4: what has ended meanwhile never becomes FINISHED."""
     ending = Record(tmp_path / "ended")
     until = flag.with_name("until")
     ended = types.ticking.enqueue(path=str(ending), until=str(until))
-    instance, daemon, other = begun(atpd, record, flag, processes=2)
+    instance, daemon, _ = begin(types.ticking, processes=2)
+    other = atpd(processes=2).ready()
     ending.wait_for("start")
     wait_until(State.RUNNING, ended)
     with stopped_between_transactions(daemon.dispatcher()):
@@ -75,9 +69,10 @@ def test_workers_of_a_stopped_dispatcher_die_before_its_lease_ends(atpd, record,
 
 
 @pytest.mark.timeout(180)
-def test_overlap_of_a_frozen_daemon_ends_soon_after_its_thaw(atpd, record, flag):
+def test_overlap_of_a_frozen_daemon_ends_soon_after_its_thaw(atpd, begin, record, flag):
     """G3, its limit."""
-    instance, daemon, other = begun(atpd, record, flag)
+    instance, daemon, _ = begin(types.ticking)
+    other = atpd(processes=1).ready()
     with stopped_between_transactions(daemon.dispatcher()):
         frozen = [daemon.pid, *daemon.workers()]
         for pid in frozen:

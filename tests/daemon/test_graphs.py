@@ -7,7 +7,7 @@ import signal
 import pytest
 from django.db import transaction
 
-from atp import Graph, messages, queue, result
+from atp import Graph, messages, result
 from atp.graphs import reports
 from atp.models import Graph as GraphRow
 from atp.models import Node, Task
@@ -21,36 +21,6 @@ from tests.nonsense import tells
 
 from .harness import Lines
 from .scenario import on_postgresql
-
-
-def terrain(**more):
-    with Graph("mosaic") as g:
-        scene = g.add(types.fetch, url="s", **more)
-        paths = [{"path": result(scene)["tiles"][n]} for n in range(3)]
-        tiles = g.map(types.shade, paths, after=scene)
-        merged = g.add(types.merge, result(tiles), after=tiles)
-        g.add(types.report, of="merge", after=merged, on_failure="run")
-    return g
-
-
-def outcome(g, name):
-    return queue.response(g.instance(name)).value
-
-
-def test_results_are_passed_between_nodes(atpd):
-    """G17: fan-out over a result, fan-in of its parts, in order."""
-    atpd(processes=2)
-    g = terrain().wait(DEADLINE)
-    shaded = [f"shaded s/{n} by 1" for n in range(3)]
-    assert outcome(g, "merge") == shaded
-    assert outcome(g, "report") == ["FINISHED", "", shaded]
-    wait_for(lambda: GraphRow.objects.get().ended)
-    # After a failure the others fail, and the report runs.
-    failed = terrain(broken=True).wait(DEADLINE)
-    assert failed.instance("fetch").reason == Reason.FATAL
-    assert failed.instance("merge").reason == Reason.UPSTREAM
-    assert outcome(failed, "report")[:2] == ["FAILED", "UPSTREAM"]
-
 
 # Handlers that add nodes to their own graph
 
@@ -75,16 +45,35 @@ def splits(path):
 
 
 def parts():
-    return Node.objects.exclude(name__in=["split", "merge"])
+    return Node.objects.filter(name__startswith="split/")
 
 
 def last_part():
     return parts().order_by("-instance__finished").first().instance.finished
 
 
-def test_downstream_node_waits_for_added_nodes(atpd, tmp_path):
+def terrain(**more):
+    with Graph("mosaic") as g:
+        scene = g.add(types.fetch, url="s", **more)
+        paths = [{"path": result(scene)["tiles"][n]} for n in range(3)]
+        tiles = g.map(types.shade, paths, after=scene)
+        merged = g.add(types.merge, result(tiles), after=tiles)
+        g.add(types.report, of="merge", after=merged, on_failure="run")
+    return g
+
+
+def test_nodes_get_results_and_wait_for_added_nodes(atpd, tmp_path):
     """G7, G17: if need be they are added with the end of the upstream."""
     atpd(processes=2)
+    g = terrain().wait(DEADLINE)
+    shaded = [f"shaded s/{n} by 1" for n in range(3)]
+    assert g.result("report") == ["FINISHED", "", shaded]
+    failed = terrain(broken=True).wait(DEADLINE)
+    # After a failure the others fail, and the report runs.
+    assert failed.instance("fetch").reason == Reason.FATAL
+    assert failed.result("report")[:2] == ["FAILED", "UPSTREAM"]
+    wait_for(lambda: not GraphRow.objects.filter(ended=None).exists())
+
     path = tmp_path / "ran"
     g = splitting(types.split, path=str(path), parts=PARTS).wait(DEADLINE)
     assert ran(path) == list(range(2 * PARTS))
@@ -126,21 +115,21 @@ def test_killed_attempt_and_the_next_add_no_node_twice(atpd, tmp_path):
 
 
 @on_postgresql
-@pytest.mark.parametrize(
-    ("adds", "added"), [(types.split, [0, 1]), (types.split_at_once, [0])], ids=["first", "at once"]
-)
-def test_adding_nodes_waits_for_a_locked_graph_and_logs_it(atpd, tmp_path, adds, added):
+def test_adding_nodes_waits_for_a_locked_graph_and_logs_it(atpd, tmp_path):
     """G9."""
-    path = tmp_path / "ran"
-    g = splitting(adds, path=str(path), parts=1)
+    cases = {types.split: [0, 1], types.split_at_once: [0]}
+    paths = {adds: tmp_path / adds.identifier for adds in cases}
+    made = {adds: splitting(adds, path=str(path), parts=1) for adds, path in paths.items()}
     with transaction.atomic():
-        assert GraphRow.objects.select_for_update().get()
-        atpd(processes=1)
+        assert len(GraphRow.objects.select_for_update()) == 2
+        atpd(processes=2)
         told = messages.addition_waits()
-        wait_for(lambda: any(tells(each.message, told) for each in g.instance("split").log))
+        for g in made.values():
+            wait_for(lambda g=g: any(tells(each.message, told) for each in g.instance("split").log))
         assert not parts().exists()
-    g.wait(DEADLINE)
-    assert ran(path) == added
+    for adds, added in cases.items():
+        made[adds].wait(DEADLINE)
+        assert ran(paths[adds]) == added
 
 
 # Graphs that fail
@@ -193,7 +182,7 @@ def test_failed_graph_is_undone_in_reverse_order_despite_kills(atpd, tmp_path):
     wait_for(lambda: GraphRow.objects.get().ended)
 
 
-def test_example_of_the_docs_is_undone(atpd):
+def test_example_of_the_docs_is_undone(atp):
     """Handlers and graph of docs/graphs.md."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/graphs.md").read_text(), re.DOTALL)
     [handlers] = [block for block in blocks if "trip.unbook" in block]
@@ -201,10 +190,9 @@ def test_example_of_the_docs_is_undone(atpd):
     source = (ROOT / "tests/app/tasks_saga.py").read_text()
     assert handlers.strip() in source
     diary().unlink(missing_ok=True)
-    atpd(processes=2)
     names = {**vars(tasks_saga), "Graph": Graph, "result": result}
     exec(graph, names)
-    names["g"].wait(DEADLINE)
+    atp.drain(raises=False)
     back = [line["given_back"] for line in Lines(diary()).all() if "given_back" in line]
     assert sorted(back) == ["car-17", "flight-17", "hotel-17"]
     assert back[-1] == "flight-17"

@@ -22,38 +22,6 @@ from tests.helpers import DEADLINE, child_environment, manage
 from . import inside
 
 
-@pytest.fixture
-def caught(monkeypatch):
-    records = []
-
-    class Catch(logging.Handler):
-        def emit(self, record):
-            records.append(record)
-
-    handler = Catch()
-    inside.journal.logger.addHandler(handler)
-    monkeypatch.setattr(inside.journal.logger, "propagate", False)
-    level = inside.journal.logger.level
-    inside.journal.logger.setLevel(logging.DEBUG)
-    yield records
-    inside.journal.logger.setLevel(level)
-    inside.journal.logger.removeHandler(handler)
-
-
-def told(caught, fact, value, **more):
-    """Have a fact told, with values for all that its words name; returns its record, and them."""
-    _, words = inside.journal.FACTS[fact]
-    names = {
-        name: 1.5 if spec else value
-        for _, name, spec, _ in string.Formatter().parse(words)
-        if name is not None
-    }
-    caught.clear()
-    getattr(inside.journal, fact)(**more, **names)
-    [record] = caught
-    return record, names
-
-
 def test_table_has_exactly_the_facts_that_are_logged():
     source = "".join(p.read_text() for p in Path(inside.journal.__file__).parent.rglob("*.py"))
     told = set(re.findall(r"\b(?:journal|log)\.([a-z_]+)\b", source))
@@ -105,10 +73,15 @@ def _starts(text):
     return {line[:2] for line in text.splitlines()}
 
 
-def test_every_fact_is_one_line_in_text_and_json(caught):
+def test_every_fact_is_one_line_in_text_and_json(caplog):
     """Also with hostile values, and when the project formats it."""
-    for fact in inside.journal.FACTS:
-        record, names = told(caught, fact, _HOSTILE, exc_info=_raised()[1])
+    caplog.set_level(logging.DEBUG, inside.journal.logger.name)
+    for fact, (_, words) in inside.journal.FACTS.items():
+        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(words) if name]
+        names = {name: 1.5 if spec else _HOSTILE for name, spec in fields}
+        caplog.clear()
+        getattr(inside.journal, fact)(exc_info=_raised()[1], **names)
+        [record] = caplog.records
         line = json.loads(inside.journal.JSONFormatter().format(record))
         assert line["fact"] == fact
         assert line["message"] == record.getMessage()

@@ -1,8 +1,5 @@
 """Workers that are killed amid thousands of short tasks."""
 
-import os
-import random
-import signal
 from collections import Counter
 
 from atp.models import Instance, LogRecord, Task
@@ -22,7 +19,7 @@ def test_killed_workers_lose_no_task_and_only_running_tasks_are_charged(atpd, re
     step = COUNT // (KILLS + 1)
     for number in range(1, KILLS + 1):
         wait_for(lambda n=number: len(record.lines()) >= n * step, what=f"{number * step} notes")
-        _kill_one(daemon)
+        daemon.kill_a_worker()
     wait_for(lambda: not Task.objects.exists(), what="an empty queue")
     assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}
     ran = record.numbers("ran")
@@ -33,12 +30,3 @@ def test_killed_workers_lose_no_task_and_only_running_tasks_are_charged(atpd, re
     assert sum(count - 1 for count in ran.values()) <= charged
     assert Counter(LogRecord.objects.values_list("kind", flat=True))["finish"] == COUNT
     World(get_store(), tmp_path).check()
-
-
-def _kill_one(daemon):
-    for pid in random.sample(workers := daemon.workers(), len(workers)):
-        try:
-            os.kill(pid, signal.SIGKILL)
-            return
-        except ProcessLookupError:
-            continue

@@ -161,7 +161,7 @@ def running(atpd, record, tmp_path):
 
 @pytest.mark.parametrize("name", [*ROWS, *OF_NODES])
 def test_locked_row_of_a_task_or_its_daemon_delays_nothing_else(running, record, name):
-    """G5, G9, G11, G17: the victim ends after the lock."""
+    """G5, G9, G11, G17: the victim ends after the lock. The daemon can join again meanwhile."""
     daemon, victim, others, flags = running(is_node=name in OF_NODES)
     with locked((ROWS | OF_NODES)[name], victim.pk):
         begun = time.monotonic()
@@ -169,9 +169,17 @@ def test_locked_row_of_a_task_or_its_daemon_delays_nothing_else(running, record,
         record.wait_for("end")
         neighbours_come_and_go(begun)
         assert troubles(daemon) == []
+        if joins_again := name in ("task", "daemon"):
+            cut_connections()
+            daemon.wait_for_fact("rejoined")
+            neighbours_come_and_go(begun)
     flags[1].touch()
     nobody_is_charged(victim, *others)
-    assert troubles(daemon) == []
+    if joins_again:
+        assert not daemon.facts("lease_over")
+        wait_for(lambda: Daemon.objects.count() == 1, what="the end of the old identity")
+    else:
+        assert troubles(daemon) == []
 
 
 def test_instance_without_retention_is_removed_after_the_lock(atpd):
@@ -212,23 +220,6 @@ def test_locked_waiting_task_does_not_delay_the_tasks_behind_it(atpd, record, tm
             neighbours_come_and_go(begun)
         assert troubles(daemon) == []
     nobody_is_charged(victim)
-
-
-@pytest.mark.parametrize("name", ["task", "daemon"])
-def test_daemon_joins_again_while_a_row_is_locked(running, record, name):
-    """G11: it keeps what it runs."""
-    daemon, victim, others, flags = running()
-    with locked(ROWS[name], victim.pk):
-        cut_connections()
-        daemon.wait_for_fact("rejoined")
-        begun = time.monotonic()
-        flags[0].touch()
-        record.wait_for("end")
-        neighbours_come_and_go(begun)
-    flags[1].touch()
-    nobody_is_charged(victim, *others)
-    assert not daemon.facts("lease_over")
-    wait_for(lambda: Daemon.objects.count() == 1, what="the end of the old identity")
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ from tests.helpers import DEADLINE, manage, wait_for
 
 from ..nonsense import tells
 from . import inside
-from .harness import story
-from .scenario import ONCE, run
+from .harness import Record, story
+from .scenario import ONCE, ask, run
 
 HERE = ("--label", "tests=loops")
 pytestmark = pytest.mark.usefixtures("media")
@@ -56,51 +56,45 @@ def most_at_once(lines):
     return most
 
 
-def test_attempts_of_a_loop_wait_beside_each_other(atpd, record):
-    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.5} for _ in range(120)])
-    daemon = atpd(*HERE, processes=1).ready()
-    assert set(ended(instances)) == {State.FINISHED}
-    lines = record.lines()
-    assert 50 < most_at_once(lines) <= 100
-    assert {line["pid"] for line in lines} == set(daemon.loops())
-    assert all(story(instance) == ONCE for instance in instances)
+@pytest.fixture
+def start(atpd):
+    """Return a function that starts a daemon with one loop."""
+    return lambda *args, **options: atpd(*HERE, *args, processes=1, **options).ready()
 
 
-def test_type_has_at_most_its_own_concurrency_in_a_loop(atpd, record):
-    few = types.three.enqueue_many([{"path": str(record), "seconds": 0.1} for _ in range(12)])
-    many = types.wait.enqueue_many([{"path": str(record) + "-", "seconds": 0.1} for _ in range(50)])
-    atpd(*HERE, processes=1).ready()
-    assert set(ended([*few, *many])) == {State.FINISHED}
-    assert most_at_once(record.lines()) == 3
-
-
-def test_limit_counts_attempts(atpd, record):
-    queue.register(types.wait)
-    queue.limit(types.wait, max_running=5)
-    instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.1}] * 20)
-    atpd(*HERE, processes=1).ready()
-    assert set(ended(instances)) == {State.FINISHED}
-    assert most_at_once(record.lines()) == 5
-
-
-def test_plain_types_run_in_processes_meanwhile(atpd, record):
-    waiting = types.wait.enqueue_many([{"path": str(record), "seconds": 2}] * 100)
-    plain = [tasks_daemon.note.enqueue(path=str(record) + "-", number=n) for n in range(20)]
-    daemon = atpd(*HERE, processes=1).ready()
+def test_attempts_wait_beside_each_other_within_the_limits_of_their_types(start, tmp_path):
+    """Types without a concurrency run in processes meanwhile."""
+    wide, narrow, limited = (Record(tmp_path / name) for name in ("wide", "narrow", "limited"))
+    waiting = types.wait.enqueue_many([{"path": str(wide), "seconds": 2}] * 120)
+    few = types.three.enqueue_many([{"path": str(narrow), "seconds": 0.1}] * 12)
+    plain = [tasks_daemon.note.enqueue(path=str(tmp_path / "plain"), number=n) for n in range(20)]
+    daemon = start()
     assert set(ended(plain)) == {State.FINISHED}
     assert plain[0].log.get(kind=Event.FINISH).who.endswith("worker 0")
     assert not any(instance.refresh_from_db() or instance.is_terminal for instance in waiting)
-    assert len(daemon.loops()) == 1
+    assert set(ended([*waiting, *few])) == {State.FINISHED}
+    assert 50 < most_at_once(wide.lines()) <= 100
+    assert most_at_once(narrow.lines()) == 3
+    assert [line["pid"] for line in wide.lines()] == daemon.loops() * 240
+    assert all(story(instance) == ONCE for instance in waiting)
+    queue.limit(types.three, max_running=2)
+    counted = types.three.enqueue_many([{"path": str(limited), "seconds": 0.1}] * 8)
+    assert set(ended(counted)) == {State.FINISHED}
+    assert most_at_once(limited.lines()) == 2
 
 
-def test_each_attempt_keeps_what_it_says_and_its_language(atpd):
+def test_each_attempt_keeps_what_it_says_its_language_and_its_steps(start, record):
+    """An error of a task that nobody awaited is in the log; who returns in the grace has ended."""
     languages = ["de", "fr", "it", "es"] * 10
     instances = [
         types.talk.enqueue(name=f"n{number}", language=language)
         for number, language in enumerate(languages)
     ]
-    atpd(*HERE, processes=1).ready()
-    assert set(ended(instances)) == {State.FINISHED}
+    steps = types.steps.enqueue(path=str(record))
+    child_fails = types.child_fails.enqueue()
+    late = types.too_long.enqueue(path=str(record), how="returns")
+    start()
+    assert set(ended([*instances, steps, child_fails, late])) == {State.FINISHED}
     for number, (instance, language) in enumerate(zip(instances, languages, strict=True)):
         name = f"n{number}"
         assert sorted(messages(instance)) == [
@@ -114,20 +108,31 @@ def test_each_attempt_keeps_what_it_says_and_its_language(atpd):
         assert instance.response.value == {"name": name}
         [file] = instance.response.files
         assert file["name"] == f"{name}.txt"
-
-
-def test_steps_and_sleeps_are_kept(atpd, record):
-    instance = types.steps.enqueue(path=str(record))
-    atpd(*HERE, processes=1).ready()
-    assert ended([instance]) == [State.FINISHED]
-    assert instance.response.value == {"first": 1, "second": None}
+    assert steps.response.value == {"first": 1, "second": None}
     assert len(record.lines("first")) == 1
+    [message] = messages(child_fails)
+    assert "a task of the handler raised" in message
+    assert "ValueError: of a child" in message
+    assert late.response.value == {"saved": True}
 
 
-def test_attempts_with_the_orm_share_few_connections(atpd):
-    """A tenth of them fails; the number of connections stays the same."""
+def test_process_keeps_nothing_of_attempts_that_have_ended(start, record):
+    inputs = {"path": str(record), "seconds": 0}
+    instances = [types.leave_tasks.enqueue(path=str(record))]
+    instances += types.in_thread.enqueue_many([inputs] * 150)
+    start()
+    assert set(ended(instances)) == {State.FINISHED}
+    assert len(record.lines("cancelled")) == 1
+    found = types.count.enqueue()
+    assert ended([found]) == [State.FINISHED]
+    assert found.response.value == {"lanes": 1}
+
+
+def test_attempts_with_the_orm_share_few_connections(start):
+    """A tenth of them fails, and one leaves a transaction open: that is lost, and no other."""
     inputs = [{"name": f"g{n % 7}", "fails": n % 10 == 0} for n in range(400)]
-    daemon = atpd(*HERE, processes=1).ready()
+    daemon = start()
+    bad = types.leave_open.enqueue()
     instances = types.orm.enqueue_many(inputs)
     most, loop = 0, the_loop(daemon)
 
@@ -137,7 +142,9 @@ def test_attempts_with_the_orm_share_few_connections(atpd):
         return not Instance.objects.exclude(state__in=[State.FINISHED, State.FAILED]).exists()
 
     wait_for(look)
-    assert sorted(set(ended(instances))) == sorted({State.FINISHED, Reason.FATAL})
+    assert ended([bad]) == [Reason.ERROR]
+    wanted = [Reason.FATAL if given["fails"] else State.FINISHED for given in inputs]
+    assert ended(instances) == wanted
     assert Group.objects.count() == 7
     assert 1 <= most <= 8
     assert daemon.loops() == [loop]
@@ -149,94 +156,63 @@ def connections_of(pid):
         name = str(connection.settings_dict["NAME"])
         links = [os.path.join(f"/proc/{pid}/fd", each) for each in os.listdir(f"/proc/{pid}/fd")]
         return sum(os.path.realpath(link) == os.path.realpath(name) for link in links)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", [f"%{pid}%"]
-        )
-        return cursor.fetchone()[0]
+    return ask("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", f"%{pid}%")
 
 
-def test_transaction_that_is_left_open_is_an_error_of_its_attempt_alone(atpd):
-    bad = types.leave_open.enqueue()
-    good = [types.orm.enqueue(name=f"g{n}") for n in range(20)]
-    atpd(*HERE, processes=1).ready()
-    assert ended([bad]) == [Reason.ERROR]
-    assert set(ended(good)) == {State.FINISHED}
-    assert Group.objects.count() == 20
+ODD = {
+    "exit": "SystemExit: 3",
+    "cancels itself": "CancelledError",
+    "pauses": "an attempt of a Type with a concurrency cannot pause",
+}
 
 
-@pytest.mark.parametrize("how", ["waits", "thread", "other thread", "raises"])
-def test_attempt_is_cancelled_after_its_time_out(atpd, record, how):
-    """Also if one with a longer time-out has started before it."""
-    daemon = atpd(*HERE, processes=1).ready()
+def test_late_and_odd_attempts_end_alone(start, record):
+    """Though one with a longer time-out has started before them."""
+    daemon = start()
     loop = the_loop(daemon)
     longer = types.wait.enqueue(path=str(record), seconds=60)
-    wait_for(lambda: record.lines("start"), what="the start of the other")
-    instance = types.too_long.enqueue(path=str(record), how=how)
-    assert ended([instance]) == [Reason.STALE]
-    lost = instance.log.get(kind=Event.EXPIRE)
-    assert lost.message.startswith("its time-out of 0.5 s has passed")
-    assert ("not in time" in lost.message) == (how == "raises")
-    assert lost.detail == TIMEOUT
-    assert len(record.lines("cancelled")) == 1
+    record.wait_for("start")
+    late = {
+        how: types.too_long.enqueue(path=str(record), how=how)
+        for how in ("waits", "thread", "other thread", "raises")
+    }
+    odd = {how: types.odd.enqueue(how=how) for how in ODD}
+    child_exits = types.odd.enqueue(how="child exits")
+    assert set(ended(late.values())) == {Reason.STALE}
+    for how, instance in late.items():
+        lost = instance.log.get(kind=Event.EXPIRE)
+        assert lost.message.startswith("its time-out of 0.5 s has passed")
+        assert ("not in time" in lost.message) == (how == "raises")
+        assert lost.detail == TIMEOUT
+    assert sorted(line["how"] for line in record.lines("cancelled")) == sorted(late)
     # What it does in a thread is part of the attempt.
-    assert len(record.lines("thread ended")) == (how == "other thread")
-    assert Instance.objects.get(pk=longer.pk).state == State.RUNNING
+    assert len(record.lines("thread ended")) == 1
+    assert set(ended(odd.values())) == {Reason.ERROR}
+    for how, words in ODD.items():
+        assert words in odd[how].log.get(kind=Event.FAIL).message
+    assert ended([child_exits]) == [State.FINISHED]
+    longer.refresh_from_db()
+    assert (longer.state, longer.attempt) == (State.RUNNING, 1)
     assert daemon.loops() == [loop]
 
 
-def test_attempt_that_waits_for_a_thread_can_be_cancelled(atpd, record):
-    path = str(record)
-    busy = types.in_thread.enqueue_many([{"path": path, "seconds": 3}] * 8)
-    daemon = atpd(*HERE, processes=1).ready()
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 8)
-    queued = types.in_thread.enqueue(path=path, seconds=0)
-    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 9)
+def test_cancel_release_and_stop_end_the_coroutine_and_no_other(start, record):
+    """Also one that waits for a thread."""
+    one, two, other = types.wait.enqueue_many([{"path": str(record), "seconds": 60}] * 3)
+    busy = types.in_thread.enqueue_many([{"path": str(record), "seconds": 3}] * 8)
+    daemon = start()
+    loop = the_loop(daemon)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 11)
+    queued = types.in_thread.enqueue(path=str(record), seconds=0)
+    wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 12)
     queue.cancel(queued)
-    assert ended([queued]) == [Reason.CANCELLED]
+    queue.cancel(one)
+    assert ended([queued, one]) == [Reason.CANCELLED] * 2
+    queue.release(two)
+    record.wait_for("start", 4)
+    assert "release→ACCEPTED 1" in story(two)
     assert set(ended(busy)) == {State.FINISHED}
     assert len(record.lines("ran")) == 8
-    assert daemon.facts("loop_killed") == []
-
-
-def test_process_keeps_nothing_of_attempts_that_have_ended(atpd, record):
-    path = str(record)
-    instances = types.in_thread.enqueue_many([{"path": path, "seconds": 0}] * 150)
-    atpd(*HERE, processes=1).ready()
-    assert set(ended(instances)) == {State.FINISHED}
-    found = types.count.enqueue()
-    assert ended([found]) == [State.FINISHED]
-    assert found.response.value == {"lanes": 1}
-
-
-def test_error_of_a_task_that_nobody_awaited_is_in_the_log(atpd):
-    instance = types.child_fails.enqueue()
-    atpd(*HERE, processes=1).ready()
-    assert ended([instance]) == [State.FINISHED]
-    [message] = messages(instance)
-    assert "a task of the handler raised" in message
-    assert "ValueError: of a child" in message
-
-
-def test_attempt_that_returns_in_its_grace_has_finished(atpd, record):
-    instance = types.too_long.enqueue(path=str(record), how="returns")
-    atpd(*HERE, processes=1).ready()
-    assert ended([instance]) == [State.FINISHED]
-    assert instance.response.value == {"saved": True}
-
-
-def test_cancel_and_release_end_the_coroutine_and_no_other(atpd, record):
-    one, two, other = types.wait.enqueue_many([{"path": str(record), "seconds": 60}] * 3)
-    short = types.wait.enqueue(path=str(record), seconds=3)
-    daemon = atpd(*HERE, processes=1).ready()
-    loop = the_loop(daemon)
-    record.wait_for("start", 4)
-    queue.cancel(one)
-    assert ended([one]) == [Reason.CANCELLED]
-    queue.release(two)
-    wait_for(lambda: len(record.lines("start")) == 5)
-    assert "release→ACCEPTED 1" in story(two)
-    assert ended([short]) == [State.FINISHED]
     assert daemon.loops() == [loop]
     other.refresh_from_db()
     assert (other.state, other.attempt) == (State.RUNNING, 1)
@@ -245,53 +221,25 @@ def test_cancel_and_release_end_the_coroutine_and_no_other(atpd, record):
     assert daemon.wait() == 0
     other.refresh_from_db()
     assert other.state == State.ACCEPTED
+    assert daemon.facts("loop_killed") == []
 
 
-def test_what_a_handler_leaves_in_the_loop_is_cancelled(atpd, record):
-    instance = types.leave_tasks.enqueue(path=str(record))
-    atpd(*HERE, processes=1).ready()
-    assert ended([instance]) == [State.FINISHED]
-    assert len(record.lines("cancelled")) == 1
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("exit", "SystemExit: 3"),
-        ("cancels itself", "CancelledError"),
-        ("pauses", "an attempt of a Type with a concurrency cannot pause"),
-    ],
-)
-def test_odd_end_is_an_error_of_its_attempt_alone(atpd, record, how, words):
-    odd = types.odd.enqueue(how=how)
-    good = types.wait.enqueue(path=str(record), seconds=1)
-    daemon = atpd(*HERE, processes=1).ready()
-    loop = the_loop(daemon)
-    assert ended([odd]) == [Reason.ERROR]
-    assert words in odd.log.get(kind=Event.FAIL).message
-    assert ended([good]) == [State.FINISHED]
-    assert daemon.loops() == [loop]
-
-
-def test_child_task_that_exits_ends_no_loop(atpd, record):
-    odd = types.odd.enqueue(how="child exits")
-    good = types.wait.enqueue(path=str(record), seconds=1)
-    daemon = atpd(*HERE, processes=1).ready()
-    loop = the_loop(daemon)
-    assert ended([odd, good]) == [State.FINISHED, State.FINISHED]
-    assert daemon.loops() == [loop]
-
-
-KINDS = ("exit", "crash", "spin", "block", "memory", "stubborn")
-
-
-def test_bad_attempts_are_charged_and_those_beside_them_run_again(atpd, record):
+@pytest.mark.slow
+def test_bad_attempts_are_charged_and_those_beside_them_run_again(start, record):
+    """The row of the daemon shows what blocks a loop."""
     good = types.wait.enqueue_many([{"path": str(record), "seconds": 3}] * 20)
-    daemon = atpd(*HERE, processes=1).ready()
+    daemon = start(settings={"RENEW_EVERY": 0.2})
     record.wait_for("start", 20)
-    bad = {how: types.bad.enqueue(how=how) for how in KINDS}
+    bad = {how: types.bad.enqueue(how=how) for how in WORDS if how != "block"}
     assert set(ended(bad.values())) == {Reason.STALE}
-    assert set(ended(good)) == {State.FINISHED}
+    bad["block"] = types.bad.enqueue(how="block")
+
+    def blocks():
+        workers = Daemon.objects.get().workers
+        return any(w.get("blocks") and w["instance"] == str(bad["block"].uuid) for w in workers)
+
+    wait_for(blocks, what="a row that shows it")
+    assert set(ended([bad["block"], *good])) == {Reason.STALE, State.FINISHED}
     assert not any(instance.restarts for instance in good)
     assert never_twice(record.lines())
     for how, instance in bad.items():
@@ -299,7 +247,7 @@ def test_bad_attempts_are_charged_and_those_beside_them_run_again(atpd, record):
         assert re.match(WORDS[how], lost.message)
     stack = bad["block"].log.get(kind=Kind.STACK)
     assert stack.message.count("in bad") == 1
-    assert len(daemon.facts("loop_killed") + daemon.facts("loop_died")) == len(KINDS)
+    assert len(daemon.facts("loop_killed") + daemon.facts("loop_died")) == len(WORDS)
     [released, *_] = good[0].log.filter(kind=Event.RELEASE)
     guilty = [str(instance.uuid) for instance in bad.values()]
     assert any(f"ended because of the attempt of {uuid}" in released.message for uuid in guilty)
@@ -309,6 +257,7 @@ def test_bad_attempts_are_charged_and_those_beside_them_run_again(atpd, record):
 LATE = "its time-out of 1 s has passed|it blocked its loop for "
 WORDS = {
     "exit": "its worker exited with status 3",
+    "thread": "its worker exited with status 4",
     "crash": "its worker was ended by SIGSEGV",
     "spin": LATE,
     "block": LATE,
@@ -331,19 +280,9 @@ def never_twice(lines):
     return True
 
 
-def test_attempt_whose_thread_ends_the_process_is_charged_and_no_other(atpd, record):
-    good = types.wait.enqueue_many([{"path": str(record), "seconds": 2}] * 5)
-    atpd(*HERE, processes=1).ready()
-    record.wait_for("start", 5)
-    bad = types.bad.enqueue(how="thread")
-    assert ended([bad]) == [Reason.STALE]
-    assert set(ended(good)) == {State.FINISHED}
-    assert not any(instance.restarts for instance in good)
-
-
-def test_attempts_of_a_loop_that_was_killed_from_outside_are_lost_once(atpd, record):
+def test_attempts_of_a_loop_that_was_killed_from_outside_are_lost_once(start, record):
     instances = types.wait.enqueue_many([{"path": str(record), "seconds": 1}] * 5)
-    daemon = atpd(*HERE, processes=1).ready()
+    daemon = start()
     record.wait_for("start", 5)
     os.kill(the_loop(daemon), signal.SIGKILL)
     assert set(ended(instances)) == {State.FINISHED}
@@ -409,25 +348,9 @@ def test_daemon_that_may_not_open_files_enough_for_its_loops_does_not_start(tran
     assert "open files, and this process may have 1024 (ulimit -Hn)" in done.stderr
 
 
-def test_row_of_a_daemon_shows_what_blocks_a_loop(atpd, record):
-    waiting = types.wait.enqueue(path=str(record), seconds=60)
-    atpd(*HERE, processes=1, settings={"RENEW_EVERY": 0.2}).ready()
-    record.wait_for("start")
-    bad = types.bad.enqueue(how="block")
-
-    def blocks():
-        workers = Daemon.objects.get().workers
-        found = [each for each in workers if each.get("blocks")]
-        return found and found[0]["instance"] == str(bad.uuid)
-
-    wait_for(blocks)
-    assert ended([bad]) == [Reason.STALE]
-    queue.cancel(waiting)
-
-
-def test_loop_is_replaced_when_its_attempts_have_ended(atpd, record):
+def test_loop_is_replaced_when_its_attempts_have_ended(start, record):
     instances = types.wait.enqueue_many([{"path": str(record), "seconds": 0.2}] * 60)
-    daemon = atpd(*HERE, "--max-tasks-per-worker", "20", processes=1).ready()
+    daemon = start("--max-tasks-per-worker", "20")
     assert set(ended(instances)) == {State.FINISHED}
     assert all(story(instance) == ONCE for instance in instances)
     assert len(daemon.facts("loop_retired")) >= 1
@@ -439,10 +362,10 @@ def ticks_of(record, pid):
 
 
 @pytest.mark.long
-def test_no_two_attempts_are_at_work_at_once_in_200_kills(atpd, record):
+def test_no_two_attempts_are_at_work_at_once_in_200_kills(start, record):
     """G1, G3: by the handlers' own record. Each kill hits a loop that is at work."""
     instances = types.tick.enqueue_many([{"path": str(record)}] * 300)
-    daemon = atpd(*HERE, processes=1).ready()
+    daemon = start()
     at_random, killed = random.Random(7), set()
     while len(killed) < 200:
         loop = the_loop(daemon)

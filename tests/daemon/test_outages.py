@@ -25,15 +25,15 @@ from .proxy import Proxy
 from .scenario import on_postgresql, on_sqlite
 
 
-def four_running(atpd, record, flag, **options):
-    """Start a daemon with four tasks that wait for the flag; return it, and their Instances."""
+def four_running(record, flag):
+    """Return the Instances of four tasks that run until the flag is set."""
+    before = len(record.lines("start"))
     instances = types.wait.enqueue_many(
         {"path": str(record), "until": str(flag), "number": n} for n in range(4)
     )
-    daemon = atpd(processes=4, **options)
-    record.wait_for("start", 4)
+    record.wait_for("start", before + 4)
     wait_for(lambda: Instance.objects.filter(state=State.RUNNING).count() == 4)
-    return daemon, instances
+    return instances
 
 
 def none_is_charged(instances):
@@ -60,23 +60,17 @@ def refused_by_the_server(table, code="25006"):
 
 
 @on_postgresql
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param("25006", id="read-only"),
-        pytest.param("53100", id="disk-full", marks=pytest.mark.long),
-        pytest.param("53200", id="out-of-memory", marks=pytest.mark.long),
-        pytest.param("57P01", id="shutting-down"),
-    ],
-)
-def test_result_is_kept_while_the_server_refuses_it(atpd, record, flag, code):
-    """G11: as in a fail-over."""
-    daemon, instances = four_running(atpd, record, flag)
-    with refused_by_the_server("atp_instance", code):
-        flag.touch()
-        record.wait_for("end", 4)
-        stays(lambda: not daemon.facts("dispatcher_died"), 1.5)
-    none_is_charged(instances)
+def test_result_is_kept_while_the_server_refuses_it(atpd, record, flag):
+    """G11: as in a fail-over, with a full disk or memory, and while it shuts down."""
+    daemon = atpd(processes=4)
+    for number, code in enumerate(("25006", "53100", "53200", "57P01"), start=1):
+        instances = four_running(record, flag)
+        with refused_by_the_server("atp_instance", code):
+            flag.touch()
+            record.wait_for("end", 4 * number)
+            stays(lambda: not daemon.facts("dispatcher_died"), 1.5)
+        none_is_charged(instances)
+        flag.unlink()
     assert not daemon.facts("dispatcher_died")
 
 
@@ -131,7 +125,8 @@ def test_daemon_joins_a_replaced_database_file(atpd, record, tmp_path):
 @on_sqlite
 def test_results_wait_for_a_disk_that_refuses_writes(atpd, record, flag):
     """G11."""
-    daemon, instances = four_running(atpd, record, flag)
+    daemon = atpd(processes=4)
+    instances = four_running(record, flag)
     dispatcher = daemon.dispatcher()
     _, most = resource.prlimit(dispatcher, resource.RLIMIT_FSIZE)
     # No file that this process writes may be longer now; nor may its log.
@@ -150,8 +145,8 @@ def test_locked_sqlite_database_costs_no_task_and_no_lease(atpd, record, flag):
     """G11: longer than KILL_AFTER."""
     url = f"sqlite:///{connection.settings_dict['NAME']}?timeout=1"
     leases = {"LEASE": 9.0, "KILL_AFTER": 5.0, "RENEW_EVERY": 0.5, "STATEMENT_TIMEOUT": 4.0}
-    options = {"settings": leases, "environment": {"DATABASE_URL": url}}
-    daemon, instances = four_running(atpd, record, flag, **options)
+    daemon = atpd(processes=4, settings=leases, environment={"DATABASE_URL": url})
+    instances = four_running(record, flag)
     waiting = types.note.enqueue(path=str(record))
     dispatcher = daemon.dispatcher()
     with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=20)) as raw:

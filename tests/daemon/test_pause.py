@@ -20,7 +20,6 @@ from .scenario import wait_until
 
 JANE = "user jane via page"
 STEPS = sum(range(100))
-KINDS = ["steps", pytest.param("deaf", marks=pytest.mark.long)]
 
 
 def is_in(state, instance):
@@ -53,7 +52,7 @@ def paused_in(daemon):
     return [worker for worker in row.workers if worker.get("paused")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["steps", pytest.param("deaf", marks=pytest.mark.long)])
 def test_paused_task_gives_up_its_place_and_waits_for_one_to_resume(atpd, record, flag, kind):
     """It makes no progress, its time-out stands still, and its result is right."""
     daemon = atpd(processes=1)
@@ -120,21 +119,21 @@ def test_paused_task_can_be_killed_cancelled_or_time_out(atpd, record):
     assert tells(instance.log.get(kind="expire").message, messages.timed_out(1.5))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_paused_task_is_handed_back_uncharged_when_its_daemon_stops(atpd, record, kind):
+def test_paused_tasks_are_handed_back_uncharged_when_their_daemon_stops(atpd, record):
     """G10."""
     daemon = atpd(processes=1, settings={"GRACE": 0.5})
-    instance = paused(record, kind, count=500)
+    instances = [paused(record, kind, count=500) for kind in ("steps", "deaf")]
     assert daemon.stop() == 0
-    instance.refresh_from_db()
-    assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
-    assert queue.task(instance).request == ""
-    # That it has gone on nobody had asked for, and the log says what for.
     words = "resumed so that it can end: the daemon is stopping"
-    for row in instance.log.filter(kind=Event.RESUME):
-        assert is_made_by(row.message, messages.resumed_to_end, words)
-    with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
-        queue.pause(instance, by=JANE)
+    for instance in instances:
+        instance.refresh_from_db()
+        assert (instance.state, instance.lost, instance.restarts) == (State.ACCEPTED, 0, 0)
+        assert queue.task(instance).request == ""
+        # That it has gone on nobody had asked for, and the log says what for.
+        for row in instance.log.filter(kind=Event.RESUME):
+            assert is_made_by(row.message, messages.resumed_to_end, words)
+        with pytest.raises(IllegalTransition, match=r"cannot be paused: it is ACCEPTED\.$"):
+            queue.pause(instance, by=JANE)
 
 
 def test_handler_pauses_itself_outside_of_transactions(atpd, record, flag, tmp_path):

@@ -14,7 +14,6 @@ import pytest
 from django.db import connection
 
 from atp import queue
-from atp.models import Instance
 from atp.states import State
 from tests.app import tasks_daemon as types
 from tests.app import tasks_pools
@@ -197,7 +196,7 @@ def test_daemon_as_process_1_reaps_zombies_and_stops_on_sigterm(container, recor
 
 
 COUNT = 4
-CASES = [
+USUAL = [
     ("executor", "fork"),
     ("kept_executor", "fork"),
     ("left_executor", "fork"),
@@ -205,18 +204,18 @@ CASES = [
     ("shared_memory", "spawn"),
 ]
 # Other libraries, and other ways to start a process.
-MORE = {
-    "joblib": [None],
-    "joblib_arrays": [None],
-    "executor": ["spawn", "forkserver"],
-    "kept_executor": ["spawn"],
-    "pool": ["fork", "spawn", "forkserver"],
-    "kept_pool": ["fork"],
-    "dask": ["threads", "processes"],
-}
-CASES += [
-    pytest.param(library, how, marks=pytest.mark.long) for library in MORE for how in MORE[library]
+MORE = [
+    *(("joblib", None), ("joblib_arrays", None)),
+    *(("executor", "spawn"), ("executor", "forkserver"), ("kept_executor", "spawn")),
+    *(("pool", "fork"), ("pool", "spawn"), ("pool", "forkserver"), ("kept_pool", "fork")),
+    *(("dask", "threads"), ("dask", "processes")),
 ]
+
+
+def is_installed(library):
+    # Not imported here: dask would look at the odd classes that other tests have left.
+    package = library.partition("_")[0]
+    return package not in ("joblib", "dask") or find_spec(package) is not None
 
 
 def shared():
@@ -226,20 +225,20 @@ def shared():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and /dev/shm")
-@pytest.mark.parametrize(("library", "how"), CASES, ids=lambda value: str(value or "-"))
-def test_each_attempt_can_use_a_pool_of_processes(atpd, library, how):
-    package = library.partition("_")[0]
-    # Not imported here: dask would look at the odd classes that other tests have left.
-    if library.startswith(("job", "dask")) and find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cases", [USUAL, pytest.param(MORE, marks=pytest.mark.long)], ids=["usual", "more"]
+)
+def test_each_attempt_can_use_a_pool_of_processes(atpd, cases):
     before = shared()
     daemon = atpd(processes=1).ready()
     [worker] = daemon.workers()
-    instances = tasks_pools.use.enqueue_many({"library": library, "how": how} for _ in range(COUNT))
-    for instance in instances:
-        instance.wait(60)
-    told = [line.message for each in instances for line in each.log.all()]
-    assert Instance.objects.filter(state=State.FINISHED).count() == COUNT, told
+    for library, how in cases:
+        if is_installed(library):
+            inputs = {"library": library, "how": how}
+            for instance in tasks_pools.use.enqueue_many([inputs] * COUNT):
+                told = [inputs, *(line.message for line in instance.wait(60).log.all())]
+                assert instance.state == State.FINISHED, told
     assert daemon.workers() == [worker]
     assert daemon.stop() == 0
     wait_for(lambda: shared() <= before, what="an empty /dev/shm")

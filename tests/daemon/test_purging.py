@@ -12,11 +12,6 @@ from tests.store.broken import age
 OFTEN = {"PURGE_EVERY": 0.2}
 
 
-def over(identifier):
-    """Nothing of this Type is to be kept any longer."""
-    Type.objects.filter(identifier=identifier).update(retention=timedelta(microseconds=1))
-
-
 def test_daemon_removes_old_instances_and_repairs_a_lost_task(atpd, media, record):
     """G1, G2, G12: a Type can keep nothing of what FINISHED; what failed stays."""
     instances = types.noop.enqueue_many([{}] * 50)
@@ -31,7 +26,7 @@ def test_daemon_removes_old_instances_and_repairs_a_lost_task(atpd, media, recor
         assert instance.wait(DEADLINE).state == State.FAILED
     # Registration would put back the retention that the code declares; an end comes after it.
     instances[-1].wait(DEADLINE)
-    over("daemon.noop")
+    Type.objects.filter(identifier="daemon.noop").update(retention=timedelta(microseconds=1))
     kept = {each.pk for each in failed}
     wait_for(lambda: set(Instance.objects.values_list("pk", flat=True)) == kept)
     daemon.wait_for_fact("purged")

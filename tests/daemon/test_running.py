@@ -63,10 +63,11 @@ RESPONSES = {
 }
 
 
-def test_responses_are_stored_in_the_database_or_in_a_file(atpd, media):
+def test_response_log_progress_and_files_of_a_handler_are_kept(atpd, media):
     instances = {kind: types.answer.enqueue(kind=kind) for kind in RESPONSES}
     none, large = types.answer.enqueue(kind="none"), types.answer.enqueue(kind="png", size=300_000)
-    drain(atpd, processes=1)
+    talking, runaway = types.talk.enqueue(), types.talk.enqueue(lines=50)
+    drain(atpd, processes=1, settings={"LOG_LEVEL": "INFO", "MAX_LOG_RECORDS": 10})
     for kind, expected in RESPONSES.items():
         response = queue.response(instances[kind])
         assert (response.content_type, response.value) == expected
@@ -79,6 +80,20 @@ def test_responses_are_stored_in_the_database_or_in_a_file(atpd, media):
     assert response.value.startswith(b"\x89PNG")
     queue.delete(large.wait(0))
     assert not list(media.rglob("*-response"))
+
+    talking.wait(0)
+    messages = {row.message: row.level for row in talking.log if not row.event}
+    assert messages == {"from the context": 30, "shop: from logging 0": 20}
+    assert (talking.progress, talking.progress_message) == (1.0, "a quarter")
+    response = queue.response(talking)
+    [published] = response.files
+    assert (published["name"], published["size"]) == ("draft.txt", 5)
+    assert (media / published["path"]).read_text() == "draft"
+    assert not Path(response.value["scratch"]).exists()
+    messages = [row for row in runaway.log if not row.event]
+    assert len(messages) == 11
+    assert (messages[2].kind, messages[2].detail) == (Kind.LEFT_OUT, "41")
+    assert messages[-1].message.endswith("49")
 
 
 def test_failures_say_why_and_are_retried_within_their_budget(atpd, tmp_path):
@@ -121,24 +136,6 @@ def test_failures_say_why_and_are_retried_within_their_budget(atpd, tmp_path):
     assert (used_up.reason, used_up.retries) == (Reason.ERROR, 3)
     assert len(records["used up"].lines()) == 4
     assert tells(used_up.log.last().message, messages.retries_used_up(3, 3))
-
-
-def test_log_progress_scratch_and_files_of_a_handler_are_kept(atpd, media):
-    instance, runaway = types.talk.enqueue(), types.talk.enqueue(lines=50)
-    drain(atpd, processes=1, settings={"LOG_LEVEL": "INFO", "MAX_LOG_RECORDS": 10})
-    instance.wait(0)
-    messages = {row.message: row.level for row in instance.log if not row.event}
-    assert messages == {"from the context": 30, "shop: from logging 0": 20}
-    assert (instance.progress, instance.progress_message) == (1.0, "a quarter")
-    response = queue.response(instance)
-    [published] = response.files
-    assert (published["name"], published["size"]) == ("draft.txt", 5)
-    assert (media / published["path"]).read_text() == "draft"
-    assert not Path(response.value["scratch"]).exists()
-    messages = [row for row in runaway.log if not row.event]
-    assert len(messages) == 11
-    assert (messages[2].kind, messages[2].detail) == (Kind.LEFT_OUT, "41")
-    assert messages[-1].message.endswith("49")
 
 
 def test_progress_and_worker_are_shown_while_a_task_runs(atpd, flag):

@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from django.db import connection
 
 from atp import messages, queue
 from atp.exceptions import IllegalTransition
@@ -20,7 +19,7 @@ from tests.helpers import DEADLINE, wait_for
 
 from ..nonsense import is_made_by
 from . import inside
-from .scenario import on_postgresql, wait_until
+from .scenario import ask, on_postgresql, wait_until
 
 JANE = "user jane via page"
 # How many hangs are looked at, how many of their stacks have to show the line, and their time-out
@@ -103,6 +102,8 @@ def test_stacks_of_200_hangs_show_the_right_line_in_198(atpd, capsys):
 
 
 def test_stack_is_taken_before_an_attempt_is_killed_for_its_time_or_memory(atpd):
+    """And of nobody else."""
+    tasks_daemon.noop.enqueue_many({} for _ in range(20))
     atpd(processes=2)
     slow, large = types.times_out.enqueue(), types.grows.enqueue()
     for instance, cause in ((slow, "time-out"), (large, "memory")):
@@ -117,9 +118,10 @@ def test_stack_is_taken_before_an_attempt_is_killed_for_its_time_or_memory(atpd)
     assert all(
         line in slow.log.get(kind=Kind.STACK).message for line in types.expected(types.times_out)
     )
+    assert LogRecord.objects.filter(kind=Kind.STACK).count() == 2
 
 
-def test_handler_with_signal_handlers_of_its_own_still_shows_its_stack(atpd, flag):
+def test_stack_is_shown_beside_own_signal_handlers_and_a_pause(atpd, flag):
     """If it takes all signals, nothing kills its worker, and the next task shows its stack."""
     daemon = atpd(processes=1, settings={"CANCEL_GRACE": 0.1})
     instance = running(types.takes_signals)
@@ -135,12 +137,6 @@ def test_handler_with_signal_handlers_of_its_own_still_shows_its_stack(atpd, fla
     assert instance.wait(DEADLINE).state == State.FINISHED
     instance = running(types.sleeps)
     assert daemon.workers() == [worker]
-    settled(types.sleeps, instance)
-
-
-def test_stack_leaves_a_pending_pause_as_it_is(atpd):
-    atpd(processes=1)
-    instance = running(types.sleeps)
     queue.pause(instance, by=JANE)
     settled(types.sleeps, instance)
     assert queue.task(instance).request == "pause"
@@ -157,9 +153,8 @@ def test_stack_leaves_a_pending_pause_as_it_is(atpd):
 @on_postgresql
 def test_stack_says_what_the_database_session_of_the_attempt_waits_for(atpd):
     key = 815
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s) IS NULL, pg_backend_pid()", [key])
-        _, own = cursor.fetchone()
+    ask("SELECT pg_advisory_lock(%s) IS NULL", key)
+    own = ask("SELECT pg_backend_pid()")
     atpd(processes=1)
     instance = running(types.waits_for_lock, key=key)
 
@@ -168,15 +163,8 @@ def test_stack_says_what_the_database_session_of_the_attempt_waits_for(atpd):
 
     wait_for(lambda: tells_of(f"blocked by session {own}"), DEADLINE, what="its lock")
     assert tells_of("active, waits for Lock advisory")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+    ask("SELECT pg_advisory_unlock(%s)", key)
     assert instance.wait(DEADLINE).state == State.FINISHED
-
-
-def test_tasks_whose_stack_nobody_wants_have_none(atpd):
-    tasks_daemon.noop.enqueue_many({} for _ in range(20))
-    assert atpd("--drain", processes=2).wait() == 0
-    assert not LogRecord.objects.filter(kind=Kind.STACK).exists()
 
 
 def _run_threads(files):
@@ -198,33 +186,44 @@ def _run_threads(files):
     threading.Event().wait()
 
 
-def test_looks_at_running_threads_leave_the_process_as_it_is():
-    """faulthandler crashes a process in which it writes the stacks of other threads that run."""
-    files = inside.StackFiles(1)
+@pytest.fixture
+def forked():
+    """Return a function that forks a process, which runs a function with the files of stacks.
+
+    It returns the files and the pid.
+    """
+    files, pids = inside.StackFiles(1), []
     files.open()
-    pid = inside.processes.fork(lambda parent: _run_threads(files))
-    looks, found = inside.Looks(files), []
-    try:
-        wait_for(lambda: len(inside.processes.threads(pid)) >= 4, what="its threads")
-        for _ in range(200):
-            look = looks.begin(0, pid, (1, 1), is_asked=False, is_stopped=False)
-            wait_for(lambda look=look: looks.is_over(look))
-            found.append(looks.result(look))
-        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-        answered = [stack for stack in found if stack.text.startswith("Main thread")]
-        assert len(answered) > len(found) / 2
-        assert any("<own>" in stack.text for stack in found)
-    finally:
+
+    def fork(function):
+        pids.append(inside.processes.fork(lambda parent: function(files)))
+        return files, pids[-1]
+
+    yield fork
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        files.close()
+    files.close()
 
 
-def test_stack_of_an_attempt_that_ended_before_its_kill_is_no_other_attempts(monkeypatch):
+def test_looks_at_running_threads_leave_the_process_as_it_is(forked):
+    """faulthandler crashes a process in which it writes the stacks of other threads that run."""
+    files, pid = forked(_run_threads)
+    looks, found = inside.Looks(files), []
+    wait_for(lambda: len(inside.processes.threads(pid)) >= 4, what="its threads")
+    for _ in range(200):
+        look = looks.begin(0, pid, (1, 1), is_asked=False, is_stopped=False)
+        wait_for(lambda look=look: looks.is_over(look))
+        found.append(looks.result(look))
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    answered = [stack for stack in found if stack.text.startswith("Main thread")]
+    assert len(answered) > len(found) / 2
+    assert any("<own>" in stack.text for stack in found)
+
+
+def test_stack_of_an_attempt_that_ended_before_its_kill_is_no_other_attempts(forked, monkeypatch):
     """It ends just when it has answered: the worker lives, and the stack is forgotten."""
-    files = inside.StackFiles(1)
-    files.open()
-    pid = inside.processes.fork(lambda parent: threading.Event().wait())
+    files, pid = forked(lambda files: threading.Event().wait())
     page = inside.Page(1)
     workers = inside.worker_output.WorkerProcesses(page, 1, files)
     worker = inside.worker_output.WorkerProcess(0, pid)
@@ -236,11 +235,6 @@ def test_stack_of_an_attempt_that_ended_before_its_kill_is_no_other_attempts(mon
 
     monkeypatch.setattr(workers._looks, "is_over", end_now)
     page.enter(0, *inside.Running(1, 1, deadline=0.0, started=0.0))
-    try:
-        workers.enforce_limits()
-        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-        assert (worker.why, worker.stack) == ("", None)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        files.close()
+    workers.enforce_limits()
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    assert (worker.why, worker.stack) == ("", None)

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import stat
-import sys
 import time
 from types import SimpleNamespace
 
@@ -22,7 +21,7 @@ from atp.states import State
 from atp.store import get_store
 from tests.app import tasks_daemon as types
 from tests.environment import ROOT
-from tests.helpers import DEADLINE, NOBODY, as_nobody, manage, wait_for
+from tests.helpers import DEADLINE, NOBODY, as_nobody, manage, run_python, wait_for
 
 from . import inside
 from .proxy import Proxy
@@ -157,7 +156,8 @@ def test_type_and_exclude_select_the_served_types(types, exclude, served):
     assert inside.Options(types=types, exclude=exclude).served(declared) == served
 
 
-def test_bad_arguments_are_refused(transactional_db):
+def test_bad_arguments_are_refused(transactional_db, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     for args, words in (
         (["--processes", "0"], "--processes"),
         (["--processes", "many"], "--processes"),
@@ -166,6 +166,16 @@ def test_bad_arguments_are_refused(transactional_db):
         (["--max-memory-per-worker", "5"], "Did you mean '5MiB'"),
         (["--type", "deamon.note"], "Did you mean 'daemon.note'?"),
         (["--log-format", "xml"], "invalid choice"),
+        (["--label", "disk"], "'disk' is no label: a label has a name and a value"),
+        (["--label", "disk=fast", "--label", "disk=slow"], "--label disk has two values"),
+        (["--label", "5disk=fast"], "'5disk' is no name"),
+        (["--capacity", "gpu=two"], "gpu='two': an amount is a whole number"),
+        (["--capacity", "gpu=0"], "gpu=0: an amount is a whole number"),
+        (["--capacity", "memory=64XB"], "'64XB' is not a size"),
+        (["--capacity", "gpu=1,gpu=2"], "'gpu' is given twice"),
+        (["--capacity", "gpu=2"], "gpu=2, but CUDA_VISIBLE_DEVICES names 1: 3"),
+        (["--executor", "engine", "--capacity", "gpu=1"], "--capacity is for what attempts take"),
+        (["--executor", "engine", "-p", "4"], "is its SLOTS in the setting EXECUTORS"),
     ):
         with pytest.raises(CommandError) as caught:
             call_command("atpd", "--drain", *args)
@@ -270,9 +280,7 @@ def test_drain_leaves_the_calling_process_as_it_was(transactional_db, tmp_path):
     """Twice in a row."""
     queue.register_all()
     instance = types.note.enqueue(path=str(tmp_path / "record"))
-    done = run(sys.executable, "-c", SCRIPT)
-    assert done.returncode == 0, done.stderr
-    before, once, twice = json.loads(done.stdout.splitlines()[-1])
+    before, once, twice = json.loads(run_python(SCRIPT).splitlines()[-1])
     assert once == before
     assert twice == before
     instance.refresh_from_db()

@@ -33,20 +33,6 @@ def rows():
 
 
 @pytest.fixture
-def charged(atpd, record, flag):
-    """Return a function: a daemon, and an Instance that is charging, until the flag is set."""
-
-    def run(**inputs):
-        instance = types.waiting.enqueue(path=str(record), until=str(flag), **inputs)
-        daemon = atpd(processes=2)
-        record.wait_for("charged")
-        wait_until(State.RUNNING, instance)
-        return daemon, instance
-
-    return run
-
-
-@pytest.fixture
 def records(tmp_path):
     """A record for each name."""
     made = {}
@@ -185,13 +171,12 @@ def test_sleep_holds_no_worker_and_is_not_repeated(atpd, record, records):
         assert charged == [(1, 1), (2, last)]
 
 
-def test_checkpoint_of_a_lost_attempt_is_refused_and_recorded(charged, record, flag):
+def test_checkpoint_of_a_lost_attempt_is_refused_and_recorded(begin, record, flag):
     """G4, G17: the next attempt calls the function again."""
-    _, instance = charged()
+    instance, *_ = begin(types.waiting, event="charged", processes=2)
     lose(instance)
     flag.touch()
-    instance.wait(DEADLINE)
-    assert instance.state == State.FINISHED
+    assert instance.wait(DEADLINE).state == State.FINISHED
     assert instance.response.value == instance.attempt == 2
     assert [line["attempt"] for line in record.lines("kept")] == [2]
     assert repeated(instance) == [(2, "charge")]
@@ -199,25 +184,27 @@ def test_checkpoint_of_a_lost_attempt_is_refused_and_recorded(charged, record, f
 
 
 @on_postgresql
-@pytest.mark.parametrize("trouble", ["a lock of others", "a lost connection"])
-def test_checkpoint_is_written_after_a_lock_or_a_lost_connection(charged, record, flag, trouble):
+def test_checkpoint_is_written_after_a_lock_and_after_a_lost_connection(begin, records, flag):
     """G9, G11, G17: the log tells of the lock."""
-    daemon, instance = charged()
-    if trouble == "a lock of others":
-        with transaction.atomic():
-            Task.objects.select_for_update().get(pk=instance.pk)
-            flag.touch()
-            daemon.wait_for_fact("results_locked")  # what it has said waits for the same lock
-            assert record.lines("kept") == []
-    else:
-        cut_connections()
+    locked, daemon, _ = begin(types.waiting, event="charged", processes=2)
+    until = flag.with_name("until")
+    cut_off = types.waiting.enqueue(path=str(records("cut off")), until=str(until))
+    records("cut off").wait_for("charged")
+    wait_until(State.RUNNING, cut_off)
+    with transaction.atomic():
+        Task.objects.select_for_update().get(pk=locked.pk)
         flag.touch()
-    instance.wait(DEADLINE)
-    assert (instance.state, instance.attempt) == (State.FINISHED, 1)
-    assert len(record.lines("charged")) == 1
-    if trouble == "a lock of others":
+        daemon.wait_for_fact("results_locked")  # what it has said waits for the same lock
+        assert kept(locked) == {"charge": None}
+    locked.wait(DEADLINE)
+    cut_connections()
+    until.touch()
+    cut_off.wait(DEADLINE)
+    for instance, levels in ((locked, [30]), (cut_off, [])):
+        assert (instance.state, instance.attempt) == (State.FINISHED, 1)
+        assert repeated(instance) == []
         messages = instance.log.filter(kind=Kind.MESSAGE).values_list("level", flat=True)
-        assert list(messages) == [30]
+        assert list(messages) == levels
 
 
 def test_worker_is_not_paused_while_it_writes_a_checkpoint(atpd, flag):

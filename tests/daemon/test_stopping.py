@@ -11,7 +11,7 @@ import pytest
 from atp import messages, queue
 from atp.commands import Mode
 from atp.models import Daemon, Kind, LogRecord, Task
-from atp.states import State
+from atp.states import Reason, State
 from atp.store import get_store
 from tests.app import tasks_daemon as types
 from tests.helpers import DEADLINE, child_environment, wait_for
@@ -30,11 +30,9 @@ def in_mode(mode):
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "command"])
-def test_running_tasks_finish_within_grace(atpd, record, flag, how):
+def test_running_tasks_finish_within_grace(begin, record, flag, how):
     """G10: what waits is not touched."""
-    running = types.wait.enqueue(path=str(record), until=str(flag))
-    daemon = atpd("--grace", "20", processes=1)
-    record.wait_for("start")
+    running, daemon, _ = begin(types.wait, "--grace", "20")
     waiting = types.note.enqueue(path=str(record))
     if how == "command":
         command("stop")
@@ -58,12 +56,16 @@ def test_tasks_past_grace_are_interrupted_and_handed_back_uncharged(
     atpd, record, flag, tmp_path, grace
 ):
     """G10: a second signal ends the grace. A handler that does not check is killed."""
-    checking = Record(tmp_path / "checking")
+    checking, deaf = Record(tmp_path / "checking"), Record(tmp_path / "deaf")
     stubborn = types.stubborn.enqueue(path=str(record), until=str(flag))
     interrupted = types.interrupted.enqueue(path=str(checking), until=str(flag))
-    daemon = atpd("--grace", grace, processes=2)
+    cancelled = types.stubborn.enqueue(path=str(deaf), until=str(flag))
+    daemon = atpd("--grace", grace, processes=3, settings={"CANCEL_GRACE": 60})
     [line] = record.wait_for("start")
     checking.wait_for("start")
+    deaf.wait_for("start")
+    wait_until(State.RUNNING, cancelled)
+    queue.cancel(cancelled)
     daemon.signal()
     if grace == "6000":
         daemon.wait_for_fact("daemon_stopping")
@@ -78,6 +80,7 @@ def test_tasks_past_grace_are_interrupted_and_handed_back_uncharged(
     assert story(stubborn)[-1] == "release→ACCEPTED 1"
     assert tells(stubborn.log.last().message, messages.daemon_stopping())
     assert not Task.objects.exclude(daemon=None).exists()
+    assert cancelled.refresh_from_db() or cancelled.reason == Reason.CANCELLED
 
 
 # Its exit deletes the object, which signals it, when Python has given up its handlers of signals.
@@ -204,29 +207,30 @@ def test_daemon_is_quiet_only_when_no_claim_is_under_way(atpd, record):
     assert waiting.wait(DEADLINE).state == State.FINISHED
 
 
-@pytest.mark.parametrize("order", ["quiet", "resume"])
-def test_command_is_obeyed_by_the_next_dispatcher(atpd, record, order):
+def test_command_is_obeyed_by_the_next_dispatcher(atpd, record):
     daemon = atpd(processes=1).ready()
-    if order == "resume":
-        command("quiet")
-        in_mode(Mode.QUIET)
-    else:
-        wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
-    pid, old = daemon.dispatcher(), Daemon.objects.get()
-    with stopped_between_transactions(pid):
-        command(order)
-        instance = types.note.enqueue(path=str(record))
-        os.kill(pid, signal.SIGKILL)
-    daemon.wait_for_fact("rejoined")
-    wait_for(Daemon.objects.exclude(uuid=old.uuid).exists, what="a new identity")
-    if order == "resume":
+    wait_for(lambda: Daemon.objects.filter(idle=True).exists(), what="an idle daemon")
+
+    def next_dispatcher(order):
+        """Give a command to a dispatcher that dies before it reads it; return a new Instance."""
+        pid, old = daemon.dispatcher(), Daemon.objects.get()
+        with stopped_between_transactions(pid):
+            command(order)
+            instance = types.note.enqueue(path=str(record))
+            os.kill(pid, signal.SIGKILL)
+        is_new = Daemon.objects.exclude(uuid=old.uuid).exists
+        wait_for(lambda: is_new() and Daemon.objects.count() == 1, what="a new identity alone")
+        return instance
+
+    first = next_dispatcher("quiet")
+    assert in_mode(Mode.QUIET).request == "quiet"
+    # A claim of the old one may have been on its way to the server, which went on with it.
+    enqueued, *later = story(first)
+    assert enqueued == "enqueue→ACCEPTED 0"
+    assert later in ([], ["claim→SCHEDULED 1", "expire→ACCEPTED 1"])
+    second = next_dispatcher("resume")
+    for instance in (first, second):
         assert instance.wait(DEADLINE).state == State.FINISHED
-    else:
-        assert in_mode(Mode.QUIET).request == "quiet"
-        # A claim of the old one may have been on its way to the server, which went on with it.
-        enqueued, *later = story(instance)
-        assert enqueued == "enqueue→ACCEPTED 0"
-        assert later in ([], ["claim→SCHEDULED 1", "expire→ACCEPTED 1"])
-    wait_for(lambda: Daemon.objects.count() == 1, what="the end of the old identity")
+    assert len(daemon.facts("rejoined")) == 2
     command("stop")
     assert daemon.wait() == 0

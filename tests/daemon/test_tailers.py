@@ -9,7 +9,7 @@ from atp.states import Reason, State
 from tests.app import tasks_tailers as types
 from tests.helpers import DEADLINE, wait_for
 
-from .scenario import lose, on_postgresql, wait_until
+from .scenario import lose, on_postgresql
 
 
 def groups(*names):
@@ -46,12 +46,9 @@ def test_scheduled_tailer_reads_new_rows_and_rejects_those_that_kill(atpd):
 
 
 @on_postgresql
-def test_lost_attempt_commits_no_transaction(atpd, record, flag):
+def test_lost_attempt_commits_no_transaction(begin, record, flag):
     """G4."""
-    instance = types.committing.enqueue(path=str(record), until=str(flag))
-    atpd(processes=1)
-    record.wait_for("written")
-    wait_until(State.RUNNING, instance)
+    instance, *_ = begin(types.committing, event="written")
     lose(instance)
     flag.touch()
     instance.wait(DEADLINE)

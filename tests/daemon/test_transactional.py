@@ -1,8 +1,6 @@
 """Transactional Types: what a handler writes is committed with its end, or not at all (G7)."""
 
-import os
 import random
-import signal
 import time
 
 import pytest
@@ -18,9 +16,9 @@ from tests.app import tasks_transactional as types
 from tests.helpers import DEADLINE, stays, wait_for
 
 from ..nonsense import is_made_by
-from .harness import story
+from .harness import Record, story
 from .proxy import Proxy
-from .scenario import ONCE, lose, on_postgresql, wait_until
+from .scenario import ONCE, ask, lose, on_postgresql, wait_until
 
 # Some of them answer with more than goes into the database.
 pytestmark = pytest.mark.usefixtures("media")
@@ -30,12 +28,9 @@ def messages(instance):
     return [row.message for row in instance.log.filter(kind=LogKind.MESSAGE)]
 
 
-def test_writes_are_committed_with_the_end(atpd, record, flag, media):
+def test_writes_are_committed_with_the_end(begin, flag):
     """G7: RUNNING and progress are seen before; renewals go on, and nobody waits for a row."""
-    instance = types.waiting.enqueue(path=str(record), until=str(flag), number=5)
-    atpd(processes=1)
-    record.wait_for("start")
-    assert instance.refresh_from_db() or instance.state == State.RUNNING
+    instance, *_ = begin(types.waiting, inputs={"number": 5})
     assert types.written() == []
     assert messages(instance) == []
     if connection.vendor != "sqlite":  # else its one writer is the handler
@@ -147,41 +142,44 @@ def test_lost_answer_to_a_commit_loses_no_response(atpd, record, flag):
 
 
 @on_postgresql
-@pytest.mark.parametrize(
-    ("type", "event", "words"),
-    [
-        (types.waiting, Event.FINISH, "all that it wrote was rolled back"),
-        (types.raising_late, Event.FAIL, "; all that it wrote was rolled back\nrefused"),
-    ],
-)
-def test_lost_attempt_is_rolled_back_and_its_end_recorded(atpd, record, flag, type, event, words):
+def test_lost_attempt_is_rolled_back_and_its_end_recorded(atpd, tmp_path, flag):
     """G4, G7."""
-    instance = type.enqueue(path=str(record), until=str(flag))
-    daemon = atpd(processes=1)
-    record.wait_for("start")
-    wait_until(State.RUNNING, instance)
-    if type is types.waiting:  # what it says is in the database, and so is its start
-        wait_for(lambda: instance.refresh_from_db() or instance.progress == 0.5)
-    lose(instance)
-    assert instance.refresh_from_db() or instance.state == State.ACCEPTED
+    cases = {
+        types.waiting: (Event.FINISH, "all that it wrote was rolled back"),
+        types.raising_late: (Event.FAIL, "; all that it wrote was rolled back\nrefused"),
+    }
+    records = {type: Record(tmp_path / type.identifier) for type in cases}
+    inputs = {types.waiting: {"number": 1}, types.raising_late: {}}
+    instances = {
+        type: type.enqueue(path=str(record), until=str(flag), **inputs[type])
+        for type, record in records.items()
+    }
+    daemon = atpd(processes=2)
+    for type, instance in instances.items():
+        records[type].wait_for("start")
+        wait_until(State.RUNNING, instance)
+    # What it says is in the database, and so is its start.
+    first = instances[types.waiting]
+    wait_for(lambda: first.refresh_from_db() or first.progress == 0.5)
+    for instance in instances.values():
+        lose(instance)
+        assert instance.refresh_from_db() or instance.state == State.ACCEPTED
     flag.touch()
-    instance.wait(DEADLINE)
-    assert (instance.state, instance.attempt) == (State.FINISHED, 2)
-    assert list(Group.objects.values_list("name", flat=True)) == ["0/2"]
-    kept = instance.log.get(kind=LogKind.LATE)
-    assert (kept.attempt, kept.detail.split()[0]) == (1, event)
-    assert is_made_by(kept.message, attempt_messages.late_result, words)
-    daemon.wait_for_fact("refused")
+    for type, (event, words) in cases.items():
+        instance = instances[type].wait(DEADLINE)
+        assert (instance.state, instance.attempt) == (State.FINISHED, 2)
+        kept = instance.log.get(kind=LogKind.LATE)
+        assert (kept.attempt, kept.detail.split()[0]) == (1, event)
+        assert is_made_by(kept.message, attempt_messages.late_result, words)
+    assert set(Group.objects.values_list("name", flat=True)) == {"0/2", "1/2"}
+    daemon.wait_for_fact("refused", 2)
 
 
 @on_postgresql
-def test_lost_connection_rolls_back_and_is_not_charged(atpd, record, flag):
+def test_lost_connection_rolls_back_and_is_not_charged(begin, flag):
     """G7, G11."""
-    instance = types.waiting.enqueue(path=str(record), until=str(flag))
-    atpd(processes=1)
-    [line] = record.wait_for("start")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line["backend"]])
+    instance, _, line = begin(types.waiting)
+    ask("SELECT pg_terminate_backend(%s, 10000)", line["backend"])
     flag.touch()
     instance.wait(DEADLINE)
     assert (instance.state, instance.attempt) == (State.FINISHED, 2), list(instance.log.values())
@@ -207,13 +205,8 @@ def test_rows_are_written_exactly_once_while_workers_are_killed(atpd, count):
             stays(lambda: daemon.process.poll() is None, 0.05, what="the daemon")
             continue
         before = left
-        workers = daemon.workers()
-        if workers:
-            try:
-                os.kill(dice.choice(workers), signal.SIGKILL)
-                kills += 1
-            except ProcessLookupError:
-                pass
+        daemon.kill_a_worker(dice)
+        kills += 1
         stays(lambda: daemon.process.poll() is None, dice.random() * 0.1, what="the daemon")
     assert kills >= 10
     assert set(Instance.objects.values_list("state", flat=True)) == {State.FINISHED}

@@ -8,7 +8,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from atp import queue
 from atp.models import Daemon, Instance, LogRecord, Task
@@ -159,12 +159,11 @@ def test_handed_task_that_nobody_heard_of_is_run(idle):
     dispatcher = daemon.dispatcher()
     os.kill(dispatcher, signal.SIGSTOP)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE granted "
-                "AND locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s",
-                [int(row.channel.split("_")[1])],
-            )
+        ask(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE granted "
+            "AND locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s",
+            int(row.channel.split("_")[1]),
+        )
         instance = types.noop.enqueue()
         hand_over(instance, row)
     finally:
