@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +13,8 @@ from tests import packages
 from tests.conformance.fetching import ROOT
 from tests.eoxserver import site
 from tests.helpers import wait_for
+
+from .sites import Site
 
 WPS = "{http://www.opengis.net/wps/1.0.0}"
 OWS = "{http://www.opengis.net/ows/1.1}"
@@ -52,17 +52,14 @@ class Job:
         return ElementTree.fromstring(self.get().content)
 
     @property
+    def element(self):
+        """The element that says how the job is doing."""
+        return self.document.find(f"{WPS}Status")[0]
+
+    @property
     def status(self):
-        """The element that says how the job is doing, without its namespace."""
-        return self.document.find(f"{WPS}Status")[0].tag.removeprefix(WPS)
-
-    @property
-    def message(self):
-        return self.document.find(f"{WPS}Status")[0].text
-
-    @property
-    def percent(self):
-        return self.document.find(f"{WPS}Status")[0].get("percentCompleted")
+        """Its name, without its namespace."""
+        return self.element.tag.removeprefix(WPS)
 
     @property
     def exception(self):
@@ -88,61 +85,27 @@ def exception_of(document):
     return found.get("exceptionCode"), found.get("locator"), found.findtext("{*}ExceptionText")
 
 
-class Site:
-    """A server of EOxServer and daemons, which can be killed and started again."""
-
+class Eoxserver(Site):
     def __init__(self, python, folder):
-        self.python, self.folder = python, folder
-        self.environment, self.port = site.write(folder)
+        environment, self.port = site.write(folder)
+        super().__init__(python, folder, environment)
         self.url = f"http://127.0.0.1:{self.port}/ows"
-        self.groups = []
-        self.run("-m", "django", "migrate", "--verbosity", "0")
-
-    def run(self, *arguments, check=True):
-        command = [self.python, *arguments]
-        ended = subprocess.run(
-            command, env=self.environment, cwd=self.folder, capture_output=True, text=True
-        )
-        assert not check or ended.returncode == 0, ended.stderr
-        return ended
+        self.run("python", "-m", "django", "migrate", "--verbosity", "0")
 
     def client(self, *arguments):
         """Return what a function of :mod:`tests.eoxserver.clients` returns."""
-        return json.loads(self.run(CLIENTS, *arguments).stdout.splitlines()[-1])
+        return json.loads(self.run("python", CLIENTS, *arguments).stdout.splitlines()[-1])
 
     def shell(self, code, check=True):
-        return self.run("-m", "django", "shell", "--no-imports", "-c", code, check=check)
+        command = ["python", "-m", "django", "shell", "--no-imports", "-c", code]
+        return self.run(*command, check=check)
 
-    def start(self, *arguments):
-        with open(self.folder / "log", "ab") as log:
-            process = subprocess.Popen(
-                [self.python, "-m", "django", *arguments],
-                env=self.environment,
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.groups.append(process)
-        return process
-
-    def serve(self):
-        self.start("runserver", "--noreload", str(self.port))
-        wait_for(self._answers)
-
-    def _answers(self):
-        with suppress(requests.ConnectionError):
-            return requests.get(f"{self.url}?service=WPS&request=GetCapabilities", timeout=30).ok
+    def server(self):
+        command = ["python", "-m", "django", "runserver", "--noreload", str(self.port)]
+        return self.start_server(*command, at=f"{self.url}?service=WPS&request=GetCapabilities")
 
     def daemon(self):
-        return self.start("atpd", "--processes", "1")
-
-    def end(self, process):
-        """Kill a process with all that it has started."""
-        self.groups.remove(process)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        return self.start("python", "-m", "django", "atpd", "--processes", "1")
 
     def request(self, process, user="anonymous", lineage=False, **inputs):
         """Execute a process asynchronously; return the answer."""
@@ -162,11 +125,11 @@ class Site:
         """Return what the callbacks of a job have noted."""
         path = self.folder / "notes"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [line.replace(f"{job.id}", "").split() for line in lines if job.id in line]
+        return [line.replace(job.id, "").split() for line in lines if job.id in line]
 
-    def count(self, process):
-        """Return the number of jobs of a process."""
-        return int(self.shell(f"from atp import queue; print(queue.size('wps.{process}'))").stdout)
+    def count(self):
+        """Return the number of all jobs."""
+        return int(self.shell("from atp import queue; print(queue.size())").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -175,22 +138,21 @@ def served(tmp_path_factory):
         python = site.require()
     except packages.NotInstalled as error:
         pytest.skip(f"EOxServer cannot run here: {error}")
-    found = Site(python, tmp_path_factory.mktemp("eoxserver"))
+    found = Eoxserver(python, tmp_path_factory.mktemp("eoxserver"))
     try:
-        found.serve()
+        found.server()
         yield found
     finally:
-        for process in [*found.groups]:
-            found.end(process)
+        for process in [*found.processes]:
+            found.kill(process)
 
 
 @pytest.fixture
 def there(served):
     """The site with its server, and without daemons."""
-    [server] = served.groups
     yield served
-    for process in [each for each in served.groups if each is not server]:
-        served.end(process)
+    for process in served.processes[1:]:
+        served.kill(process)
 
 
 @pytest.fixture
@@ -199,24 +161,20 @@ def running(there):
     return there
 
 
-def test_owslib_executes_and_monitors(running, flag):
+def test_clients_of_others_execute_and_monitor(running, flag):
     flag.touch()
     found = running.client("owslib", running.url, str(flag))
     assert {"patient", "repeated"} <= set(found["processes"])
     assert (found["first"], found["status"]) == ("ProcessAccepted", "ProcessSucceeded")
     assert (found["outputs"], found["errors"]) == ({"found": [str(flag)]}, [])
-
-
-def test_birdy_executes_and_monitors(running, flag):
-    flag.touch()
     found = running.client("birdy", running.url, str(flag))
     assert found == {"status": "ProcessSucceeded", "outputs": {"found": str(flag)}}
 
 
 def test_status_shows_the_progress(running, flag):
     job = running.execute("patient", flag=flag)
-    wait_for(lambda: job.status == "ProcessStarted" and job.percent == "50")
-    assert job.message == "half of it"
+    wait_for(lambda: job.element.get("percentCompleted") == "50")
+    assert (job.status, job.element.text) == ("ProcessStarted", "half of it")
     flag.touch()
     wait_for(lambda: job.status == "ProcessSucceeded")
     assert job.outputs == {"found": [str(flag)]}
@@ -225,7 +183,7 @@ def test_status_shows_the_progress(running, flag):
 
 def test_job_is_there_in_the_moment_of_its_answer_and_says_why_it_waits(there, flag):
     job = there.execute("patient", flag=flag)
-    assert (job.status, "No daemon" in job.message) == ("ProcessAccepted", True)
+    assert (job.status, "No daemon" in job.element.text) == ("ProcessAccepted", True)
 
 
 @pytest.mark.parametrize("victim", ["worker", "daemon"])
@@ -237,7 +195,7 @@ def test_job_succeeds_once_after_a_kill(there, flag, victim):
     if victim == "worker":
         os.kill(int(pid.read_text()), signal.SIGKILL)
     else:
-        there.end(daemon)
+        there.kill(daemon)
         there.daemon()
     flag.touch()
     wait_for(lambda: job.status == "ProcessSucceeded")
@@ -258,41 +216,33 @@ def test_poison_job_fails_after_its_budget_and_the_daemon_lives(there, flag):
     assert daemon.poll() is None
 
 
-def test_error_of_a_process_is_that_of_its_document(running):
-    job = running.execute("broken")
-    wait_for(lambda: job.has_ended)
-    assert job.exception == ("NoApplicableCode", "RuntimeError", "it is broken")
-
-
-def test_error_of_decoding_has_its_locator(running):
-    job = running.execute("repeated", number="many")
-    wait_for(lambda: job.has_ended)
-    code, locator, text = job.exception
+def test_error_of_a_job_is_that_of_its_document(running):
+    """That of decoding has its locator."""
+    broken, odd = running.execute("broken"), running.execute("repeated", number="many")
+    missing = Job(running.client("reference", "cid:other"))
+    for job in (broken, odd, missing):
+        wait_for(lambda job=job: job.has_ended)
+    assert broken.exception == ("NoApplicableCode", "RuntimeError", "it is broken")
+    code, locator, text = odd.exception
     assert (code, locator) == ("InvalidParameterValue", "number")
     assert "Invalid input value" in text
+    assert missing.exception[:2] == ("InvalidParameterValue", "text")
 
 
-def test_error_of_initialize_is_that_of_the_request(there):
-    before = there.count("choosy")
-    answer = there.request("choosy", flag="wrong")
-    assert answer.status_code == 400
-    document = ElementTree.fromstring(answer.content)
-    assert exception_of(document) == ("InvalidParameterValue", "flag", "This flag is refused.")
-    assert there.count("choosy") == before
-
-
-def test_request_whose_documents_cannot_be_drawn_is_refused(there):
-    before = there.count("repeated")
-    answer = there.request("repeated", lineage=True, number=1, box="here")
-    assert answer.status_code == 400
-    assert there.count("repeated") == before
-
-
-def test_lineage_shows_inputs_that_a_process_has_as_a_dictionary(running, flag):
-    flag.touch()
-    job = running.execute("keyed", lineage=True, flag=flag)
-    wait_for(lambda: job.has_ended)
-    assert job.document.find(f"{WPS}DataInputs/{WPS}Input/{OWS}Identifier").text == "flag"
+def test_wrong_request_is_refused_and_is_no_job(there):
+    """Its process refuses it, its document cannot be drawn, or it is too large."""
+    before = there.count()
+    choosy = there.request("choosy", flag="wrong")
+    undrawable = there.request("repeated", lineage=True, number=1, box="here")
+    body = SENT.format(flag="x" * 2**20)
+    large = requests.post(there.url, body, headers={"Content-Type": "text/xml"}, timeout=60)
+    assert {each.status_code for each in (choosy, undrawable, large)} == {400}
+    found = exception_of(ElementTree.fromstring(choosy.content))
+    assert found == ("InvalidParameterValue", "flag", "This flag is refused.")
+    code, locator, text = exception_of(ElementTree.fromstring(large.content))
+    assert (code, locator) == ("FileSizeExceeded", "DataInputs")
+    assert "the limit is" in text
+    assert there.count() == before
 
 
 def test_full_queue_is_busy(there):
@@ -301,34 +251,18 @@ def test_full_queue_is_busy(there):
     assert exception_of(ElementTree.fromstring(answer.content))[0] == "ServerBusy"
 
 
-def test_inputs_that_are_too_large_are_refused(there):
-    before = there.count("patient")
-    body = SENT.format(flag="x" * 2**20)
-    answer = requests.post(there.url, body, headers={"Content-Type": "text/xml"}, timeout=60)
-    assert answer.status_code == 400
-    code, locator, text = exception_of(ElementTree.fromstring(answer.content))
-    assert (code, locator) == ("FileSizeExceeded", "DataInputs")
-    assert "the limit is" in text
-    assert there.count("patient") == before
-
-
-def test_inputs_of_every_kind_arrive(running):
+def test_inputs_of_every_kind_arrive(running, flag):
+    """A lineage shows those that a process has as a dictionary, too."""
     text = "word@mimeType=text/plain"
-    job = running.execute("repeated", number=1, box="0,10,20,30", text=text)
-    wait_for(lambda: job.has_ended)
-    assert job.outputs == {"number": ["5"], "box": ["0", "10", "20", "30"]}
-
-
-def test_parts_of_a_request_arrive(running):
-    job = Job(running.client("reference", "cid:part"))
-    wait_for(lambda: job.has_ended)
-    assert job.outputs == {"number": ["3"]}
-
-
-def test_reference_to_a_part_that_is_missing_fails_with_its_locator(running):
-    job = Job(running.client("reference", "cid:other"))
-    wait_for(lambda: job.has_ended)
-    assert job.exception[:2] == ("InvalidParameterValue", "text")
+    values = running.execute("repeated", number=1, box="0,10,20,30", text=text)
+    part = Job(running.client("reference", "cid:part"))
+    flag.touch()
+    keyed = running.execute("keyed", lineage=True, flag=flag)
+    for job in (values, part, keyed):
+        wait_for(lambda job=job: job.has_ended)
+    assert values.outputs == {"number": ["5"], "box": ["0", "10", "20", "30"]}
+    assert part.outputs == {"number": ["3"]}
+    assert keyed.document.find(f"{WPS}DataInputs/{WPS}Input/{OWS}Identifier").text == "flag"
 
 
 def test_published_file_is_the_owners(running):
@@ -342,24 +276,15 @@ def test_published_file_is_the_owners(running):
     assert answers[0].text == "published"
 
 
-def test_job_of_somebody_else_does_not_exist(there, flag):
+def test_job_of_somebody_else_is_there_only_for_operators(there, flag):
     job = there.execute("patient", user="ann", flag=flag)
     assert (job.get().status_code, job.get("bob").status_code) == (200, 404)
     code, locator, _ = exception_of(ElementTree.fromstring(job.get("bob").content))
     assert (code, locator) == ("InvalidParameterValue", "jobId")
-
-
-@pytest.mark.parametrize(
-    ("permissions", "status"),
-    [
-        ((), 404),
-        (("view_instance", "view_inputs"), 403),
-        (("view_instance", "view_inputs", "view_response"), 200),
-    ],
-)
-def test_operator_needs_the_permissions_for_what_is_in_a_document(there, flag, permissions, status):
-    job = there.execute("patient", user="ann", flag=flag)
-    assert there.client("look", job.id, *permissions) == status
+    # An operator needs the permissions for what is in the document.
+    names = "view_instance", "view_inputs", "view_response"
+    for permissions, status in (((), 404), (names[:2], 403), (names, 200)):
+        assert there.client("look", job.id, *permissions) == status
 
 
 def test_instance_of_another_type_is_no_job(there):

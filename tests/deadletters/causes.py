@@ -6,7 +6,16 @@ from atp.store import get_store
 from atp.store.failures import failed, of_loss, plain
 from atp.store.values import Move
 
-__all__ = ["failed", "failed_by", "moves", "of_loss", "plain"]
+__all__ = ["caught", "failed", "failed_by", "moves", "of_loss", "plain"]
+
+
+def caught(call, *args):
+    """Return what a call raises."""
+    try:
+        call(*args)
+    except BaseException as error:
+        return error
+    raise AssertionError("it did not raise")
 
 
 def moves(claimed, cause, message="it failed"):

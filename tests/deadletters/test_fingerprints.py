@@ -8,17 +8,9 @@ import pytest
 from atp import Fatal
 from tests.app import tasks_failing
 
-from .causes import failed_by, of_loss, plain
+from .causes import caught, failed_by, of_loss, plain
 
 TYPE = "failing.cause"
-
-
-def caught(call, *args):
-    try:
-        call(*args)
-    except BaseException as error:
-        return error
-    raise AssertionError("it did not raise")
 
 
 def groups(module, numbers):

@@ -16,7 +16,7 @@ from tests.app.tasks_failing import CAUSES, cause, fail
 from tests.helpers import DEADLINE, wait_for
 from tests.store.world import World
 
-from .causes import failed_by, moves
+from .causes import caught, failed_by, moves
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TYPE = "failing.cause"
@@ -45,19 +45,13 @@ def fail_all(mended, count=COUNT, **options):
         number_of = {each.pk: each.value["number"] for each in Inputs.objects.all()}
         ends = []
         for each in host.claim(count):
-            ends += moves([each], failed_by(TYPE, error_of(number_of[each.instance])))
+            number = number_of[each.instance]
+            ends += moves([each], failed_by(TYPE, caught(fail, number % CAUSES, number)))
         assert host.record(*ends) == []
         while Failure.objects.exists():
             world.store.errors.count()
         world.store.daemons.leave(host.uuid)
     assert counted(count)()
-
-
-def error_of(number):
-    try:
-        fail(number % CAUSES, number)
-    except Exception as error:
-        return error
 
 
 def counted(count):

@@ -18,7 +18,6 @@ def main(argv=None):
     add = parser.add_argument
     add("--count", type=int, default=20, help="Instances of each Type at a time (%(default)s)")
     add("--database", choices=["postgres", "sqlite"], default="postgres")
-    add("--slow", action="store_true", help="with the delays of a real deploy: 5 to 60 seconds")
     add("--measure", type=int, metavar="COUNT", help="time the look at so many that wait instead")
     options = parser.parse_args(argv)
     os.environ |= {
@@ -42,14 +41,15 @@ def main(argv=None):
     def tell(line):
         print(f"{time.monotonic() - began:7.1f} s  {line}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="atp-deploys-") as folder:
-        given = {"count": options.count, "hurry": not options.slow, "tell": tell}
-        with Rolling(Path(folder), **given) as rolling:
-            try:
-                rolling.roll()
-            except AssertionError as error:
-                print(f"NOT AS IT SHOULD BE: {error}")
-                return 1
+    with (
+        tempfile.TemporaryDirectory(prefix="atp-deploys-") as folder,
+        Rolling(Path(folder), count=options.count, tell=tell) as rolling,
+    ):
+        try:
+            rolling.roll()
+        except AssertionError as error:
+            print(f"NOT AS IT SHOULD BE: {error}")
+            return 1
     tell("nothing was FAILED, and every case was named before its switch")
     return 0
 

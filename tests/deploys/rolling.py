@@ -45,13 +45,12 @@ ONLY_NEW = {"shop.books", "shop.gains", "shop.renames", "shop.adapts", "shop.sha
 class Rolling:
     """The steps of the deploy; ``count`` Instances of each Type are enqueued at a time.
 
-    ``hurry`` shortens the delays for inputs that fit no daemon. ``tell(line)`` reports each step.
+    ``tell(line)`` reports each step.
     """
 
-    def __init__(self, folder, *, count=2, hurry=True, patience=600.0, tell=lambda line: None):
+    def __init__(self, folder, *, count=2, patience=600.0, tell=lambda line: None):
         self._folder = folder
         self._count = count
-        self._hurry = "1" if hurry else ""
         self._patience = patience
         self._tell = tell
         self._daemons = {}
@@ -72,7 +71,6 @@ class Rolling:
         return child_environment(
             DJANGO_SETTINGS_MODULE="tests.deploys.settings",
             ATP_DEPLOYS_RELEASE=release,
-            ATP_DEPLOYS_HURRY=self._hurry,
             PYTHONPATH=os.pathsep.join([str(RELEASES / release), str(environment.ROOT)]),
         )
 
@@ -106,44 +104,34 @@ class Rolling:
         self._tell(f"{release} daemon stops")
         assert self._daemons.pop(release).stop() == 0
 
-    def look(self, release):
-        """Check pending inputs with the code of a release; return exit status and findings."""
-        done = self.run(release, *manage("atp", "check", "--pending", "--json"))
-        assert done.stdout, done.stderr
-        document = json.loads(done.stdout)
-        self._tell(f"{release} code looks: {len(document['findings'])} findings")
-        return done.returncode, document
-
     # What must be so
 
     def check_look(self, release, wanted):
         """Assert that the check of a release finds exactly these cases, each for all Instances."""
-        status, document = self.look(release)
+        done = self.run(release, *manage("atp", "check", "--pending", "--json"))
+        assert done.stdout, done.stderr
+        document = json.loads(done.stdout)
+        self._tell(f"{release} code looks: {len(document['findings'])} findings")
         found = {(each["type"], each["kind"]): each for each in document["findings"]}
         assert set(found) == set(wanted), (sorted(found), sorted(wanted))
         for key, why in wanted.items():
             assert why in found[key]["why"], found[key]
             assert found[key]["count"] == self._count, found[key]
-        assert status == (1 if any(each["fails"] for each in found.values()) else 0)
+        assert done.returncode == any(each["fails"] for each in found.values())
         return document
 
     def wait_for_all(self, release, but=()):
         """Wait until all Instances that a release has enqueued have ended, except these Types."""
-        uuids = self.uuids(release, but)
-
-        def live():
-            return not Instance.objects.filter(uuid__in=uuids, finished=None).exists()
-
-        wait_for(live, self._patience, what=f"the end of what the {release} release enqueued")
-        self.check()
-
-    def uuids(self, release, but=()):
-        return [
+        uuids = [
             uuid
             for (by, type), uuids in self._enqueued.items()
             if by == release and type not in but
             for uuid in uuids
         ]
+        live = Instance.objects.filter(uuid__in=uuids, finished=None)
+        what = f"the end of what the {release} release enqueued"
+        wait_for(lambda: not live.exists(), self._patience, what=what)
+        self.check()
 
     def wait_until_refused(self, enqueued, types):
         """Wait until each enqueued Instance of these Types was deferred for another daemon."""
@@ -195,7 +183,8 @@ class Rolling:
         self.enqueue(NEW)
         self.wait_for_all(OLD)
         self.wait_for_all(NEW)
-        differing = sorted(each["type"] for each in self.look(NEW)[1]["differences"])
+        differences = self.check_look(NEW, {})["differences"]
+        differing = sorted(each["type"] for each in differences)
         names = "adapts", "books", "gains", "loses", "renames", "requires"
         assert differing == [f"shop.{name}" for name in names]
 

@@ -63,26 +63,25 @@ def why(instance):
     return " ".join(reason.sentence for reason in explained(instance).reasons)
 
 
-def test_incompatible_inputs_are_recorded_when_a_lease_is_renewed(shade, new):
-    """The row of the daemon lists the inputs until a later renewal reports none."""
-    waits = shade.enqueue(path="a")
-    tell(new, waits)
-    assert new.row.misfits == {SHADE: [waits.pk]}
-    new.world.store.daemons.renew(new.uuid, lease=600)
-    assert new.row.misfits == {}
-
-
 def test_inputs_that_fit_no_daemon_are_a_health_problem(shade, new, world):
-    """Two daemons with the same signature count as one."""
+    """The row of a daemon lists the inputs until a later renewal of its lease reports none.
+
+    Two daemons with the same signature count as one.
+    """
     other = member(world, "new", new.signature)
     waits = [shade.enqueue(path=name) for name in "abc"]
     assert problems() == []
     refuse(new, *waits[:2])
     tell(other, waits[2])
+    assert other.row.misfits == {SHADE: [waits[2].pk]}
     [told] = problems()
     assert told.startswith(f"3 Instances of {SHADE} have inputs that no living daemon accepts.")
     assert "is FAILED after 1 h" in told
     assert health.problems(overview.daemons(), overview.now(), type="tests.echo") == ()
+    world.store.daemons.renew(other.uuid, lease=600)
+    assert other.row.misfits == {}
+    [told] = problems()
+    assert told.startswith("2 Instances")
     queue.cancel(*waits)
     assert problems() == []
 
@@ -99,13 +98,10 @@ def test_inputs_are_a_health_problem_only_if_every_living_daemon_refuses_them(sh
 
 
 def test_a_daemon_without_signatures_counts_as_compatible(shade, new, world):
-    """A daemon of an older version of ATP reports no signatures."""
+    """A daemon of an older version of ATP reports none. Malformed rows are ignored."""
     world.host(SHADE, name="older")
     refuse(new, shade.enqueue(path="a"))
     assert problems() == []
-
-
-def test_malformed_daemon_rows_are_ignored(shade, new):
     for odd in ([], {"x": 1}, {SHADE: ["no", None]}, "text"):
         Daemon.objects.filter(uuid=new.uuid).update(misfits=odd, signatures=odd)
         assert problems() == []
@@ -124,6 +120,7 @@ def test_explain_names_inputs_that_fit_no_daemon(shade, new):
     refuse(new, waits)
     until = waits.log.filter(kind=Event.DEFER).get().time + timedelta(hours=1)
     for found in (explained(waits), explain(queue.get(waits.uuid), errors=False)):
+        assert found.reasons[0].helps.command == "manage.py atpd"
         # Nobody knows when it starts: its next time is that of its next refusal.
         assert (found.codes, found.starts.is_open) == (("misfit",), True)
     assert "path" not in found.reasons[0].sentence

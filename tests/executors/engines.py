@@ -10,9 +10,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from ipaddress import ip_address
+from pathlib import Path
 
 import psutil
 
@@ -63,59 +65,51 @@ class Host:
         _ip(f"link set {self._link} up")
 
 
-class _NoHost:
+class ThisHost:
     """This host in place of another."""
 
-    here = "127.0.0.1"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+    here, there = "127.0.0.1", None
 
     def on_it(self, command):
         return command
+
+
+def _other_host():
+    return Host() if MAY_MAKE_HOSTS else nullcontext(ThisHost())
 
 
 def _ip(words):
     subprocess.run(["ip", *words.split()], check=True, capture_output=True)
 
 
+@dataclass
 class Engine:
     """An engine: the ``options`` of its executor, and its processes, which start again if killed.
 
-    ``head`` and ``workers`` are command lines. ``pause`` is the time in seconds that it takes to
-    start again. If ``ends_with_head``, nothing of it works after a kill of its head.
+    ``commands`` are the command lines of its head and of its workers, by their names, and
+    ``worker`` is that of a further one. ``pause`` is the time in seconds that it takes to start
+    again. If ``ends_with_head``, nothing of it works after a kill of its head.
     """
 
-    def __init__(
-        self,
-        options,
-        head=None,
-        workers=(),
-        host=None,
-        folder=None,
-        pause=2.0,
-        ends_with_head=False,
-    ):
-        self.options = options
-        self.host = host if isinstance(host, Host) else None
-        self.pause = pause
-        self._commands = {"head": head} if head else {}
-        self._commands |= {f"worker {number}": each for number, each in enumerate(workers)}
-        self._ends_with_head = ends_with_head
-        self._folder = folder
+    options: dict
+    commands: dict = field(default_factory=dict)
+    worker: list | None = None
+    host: Host | None = None
+    folder: Path | None = None
+    pause: float = 2.0
+    ends_with_head: bool = False
+
+    def __post_init__(self):
         self._processes = {}
 
     def start(self):
-        for name, command in self._commands.items():
+        for name, command in self.commands.items():
             process = self._processes.get(name)
             if process is None or process.poll() is not None:
                 self._processes[name] = subprocess.Popen(
                     command,
                     env=child_environment(**environment_of_engine()),
-                    cwd=self._folder,
+                    cwd=self.folder,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
@@ -123,8 +117,7 @@ class Engine:
 
     def add_worker(self, *words):
         """Start a further worker, with these words on its command line."""
-        number = sum(name.startswith("worker") for name in self._commands)
-        self._commands[f"worker {number}"] = [*self.worker, *words]
+        self.commands[f"worker {len(self.commands)}"] = [*self.worker, *words]
         self.start()
 
     def pids(self, kind):
@@ -134,12 +127,12 @@ class Engine:
 
     def kill(self, kind):
         """Kill the head, or some worker with all that it has started, and start another."""
-        names = [name for name in self._commands if name.startswith(kind)]
+        names = [name for name in self.commands if name.startswith(kind)]
         if not names:
             return
         chosen = [random.choice(names)]
-        if kind == "head" and self._ends_with_head:
-            chosen = list(self._commands)
+        if kind == "head" and self.ends_with_head:
+            chosen = list(self.commands)
         for name in chosen:
             for process in _family(self._processes[name].pid):
                 with suppress(psutil.NoSuchProcess):
@@ -180,17 +173,17 @@ def dask(folder, workers=2):
     with _other_host() as host:
         port = _free_port()
         address = f"tcp://{host.here}:{port}"
-        command = [sys.executable, "-m"]
-        worker = ["distributed.cli.dask_worker", address, "--nthreads", "4", "--no-dashboard"]
         head = ["distributed.cli.dask_scheduler", "--host", host.here, "--port", str(port)]
+        worker = ["distributed.cli.dask_worker", address, "--nthreads", "4", "--no-dashboard"]
+        worker = host.on_it([sys.executable, "-m", *worker])
         engine = Engine(
             {"BACKEND": "atp.executors.Dask", "ADDRESS": address, "SLOTS": SLOTS},
-            head=[*command, *head, "--no-dashboard"],
-            workers=[host.on_it([*command, *worker])] * workers,
-            host=host,
+            {"head": [sys.executable, "-m", *head, "--no-dashboard"]}
+            | {f"worker {number}": worker for number in range(1, workers + 1)},
+            worker,
+            host=host if MAY_MAKE_HOSTS else None,
             folder=folder,
         )
-        engine.worker = host.on_it([*command, *worker])
         with _running(engine, host.here, port):
             yield engine
 
@@ -205,23 +198,21 @@ def ray(folder):
         head = ["--head", "--port", str(port), "--node-ip-address", host.here]
         head += ["--include-dashboard=false"]
         node = ["--address", address, "--num-cpus", str(SLOTS)]
-        if isinstance(host, Host):
+        if host.there:
             node += ["--node-ip-address", host.there]
         engine = Engine(
             {"BACKEND": "atp.executors.Ray", "ADDRESS": address, "SLOTS": SLOTS},
-            head=[*command, *head, "--num-cpus", "0"],
-            workers=[host.on_it([*command, *node])],
-            host=host,
+            {
+                "head": [*command, *head, "--num-cpus", "0"],
+                "worker 1": host.on_it([*command, *node]),
+            },
+            host=host if MAY_MAKE_HOSTS else None,
             folder=folder,
             pause=10.0,
             ends_with_head=True,
         )
         with _running(engine, host.here, port):
             yield engine
-
-
-def _other_host():
-    return Host() if MAY_MAKE_HOSTS else _NoHost()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tests.daemon.harness import is_alive
 from tests.helpers import DEADLINE, child_environment, wait_for
 
 
-def test_attempt_reports_and_returns_as_anywhere(follows):
+def test_attempts_report_and_end_as_anywhere(follows):
     follows()
     instance = types.tells.enqueue().wait(DEADLINE)
     assert instance.state == State.FINISHED, instance.log.last().message
@@ -28,10 +28,8 @@ def test_attempt_reports_and_returns_as_anywhere(follows):
     said = list(instance.log.filter(kind=Kind.MESSAGE).values_list("message", flat=True))
     assert "elsewhere: said over there" in said
     assert instance.progress_message == "half"
-
-
-def test_ends_of_attempts_are_told_with_their_cause(follows):
-    follows()
+    # One that pauses keeps its place.
+    assert types.pauses.enqueue().wait(DEADLINE).response.value == "went on"
     late, crashes, unknown = (each.enqueue() for each in (types.late, types.crashes, types.unknown))
     for instance, said in ((late, "its time-out of 1 s has passed"), (crashes, "SIGSEGV")):
         assert instance.wait(DEADLINE).reason == Reason.STALE
@@ -64,13 +62,8 @@ def test_what_an_attempt_has_given_dask_ends_with_it(atpd, engine, is_killed):
         wait_for(lambda: client.run_on_scheduler(count) == 0)
 
 
-def test_pause_of_a_handler_keeps_its_place_and_ends(follows):
-    follows()
-    assert types.pauses.enqueue().wait(DEADLINE).response.value == "went on"
-
-
 def test_attempt_after_a_cancelled_one_is_not_lost(follows, record):
-    """The process of a cancelled attempt exits, and takes no other."""
+    """The process of a cancelled attempt exits, and takes no other; each of those runs once."""
     follows()
     for number in range(12):
         cancelled = types.beats.enqueue(path=str(record), number=number)
@@ -79,6 +72,7 @@ def test_attempt_after_a_cancelled_one_is_not_lost(follows, record):
         assert types.note.enqueue(path=str(record)).wait(DEADLINE).state == State.FINISHED
         assert cancelled.wait(DEADLINE).reason == Reason.CANCELLED
     assert set(Instance.objects.values_list("restarts", flat=True)) == {0}
+    assert len(record.lines("ran")) == 12
 
 
 def test_many_short_attempts_survive_kills_of_the_dispatcher(follows, record):
@@ -131,12 +125,15 @@ def test_attempt_dies_when_its_daemon_is_silent(follows, record):
     wait_for(lambda: not is_alive(line["pid"]), longest)
     os.kill(follower, signal.SIGCONT)
     record.wait_for("start", 2)
-    lines = record.lines()
-    first = [each["time"] for each in lines if each["attempt"] == 1]
-    second = [each["time"] for each in lines if each["attempt"] == 2]
+    first, second = times_of_two(record)
     assert max(first) < min(second)
     queue.cancel(instance)
     assert instance.wait(DEADLINE).state == State.FAILED
+
+
+def times_of_two(record):
+    """Return when the first attempt has written, and when the second has."""
+    return [[each["time"] for each in record.lines() if each["attempt"] == n] for n in (1, 2)]
 
 
 @pytest.mark.parametrize("victim", ["follower", "dispatcher", "supervisor", "attempt"])
@@ -154,10 +151,9 @@ def test_attempt_whose_process_was_killed_runs_again_alone(follows, record, vict
     if victim == "supervisor":
         follows()
     assert instance.wait(DEADLINE).state == State.FINISHED
-    lines = record.lines()
-    times = [[each["time"] for each in lines if each["attempt"] == n] for n in (1, 2)]
+    first, second = times_of_two(record)
     assert instance.attempt == 2
-    assert max(times[0]) < min(times[1])
+    assert max(first) < min(second)
     # The first may have come to its end as well, if its leave outlived the follower.
     assert record.lines("end")[-1]["attempt"] == 2
 
@@ -173,11 +169,3 @@ def test_stop_hands_back_what_does_not_end(follows, record):
     assert not is_alive(line["pid"])
     instance.refresh_from_db()
     assert (instance.state, instance.restarts) == (State.ACCEPTED, 0)
-
-
-def test_many_attempts_run_once_each(follows, record):
-    follows()
-    types.note.enqueue_many({"path": str(record), "number": n} for n in range(100))
-    wait_for(lambda: len(record.lines("ran")) >= 100, DEADLINE)
-    wait_for(lambda: not Instance.objects.exclude(state=State.FINISHED).exists(), DEADLINE)
-    assert sorted(line["number"] for line in record.lines("ran")) == list(range(100))

@@ -4,8 +4,9 @@ import os
 import random
 import signal
 import time
+from collections import defaultdict
 from contextlib import suppress
-from itertools import pairwise
+from operator import itemgetter
 
 import pytest
 
@@ -92,16 +93,12 @@ def test_attempt_behind_a_cut_link_is_dead_within_the_kill_limit(follows, engine
 
 
 def overlaps(lines):
-    """Return the numbers of which two attempts were alive at once, by what they have written."""
-    spans = {}
-    for line in lines:
-        attempts = spans.setdefault(line["number"], {})
-        first, last = attempts.get(line["attempt"], (line["time"], line["time"]))
-        attempts[line["attempt"]] = min(first, line["time"]), max(last, line["time"])
-    found = []
-    for number, attempts in spans.items():
-        # Attempts that were lost before they wrote anything are missing.
-        ordered = [attempts[attempt] for attempt in sorted(attempts)]
-        if any(later[0] < earlier[1] for earlier, later in pairwise(ordered)):
-            found.append(number)
-    return found
+    """Return the numbers of which two attempts were alive at once, by what they have written.
+
+    If the attempts of a number did not overlap, its lines in the order of time are in that of
+    the attempts, too.
+    """
+    attempts = defaultdict(list)
+    for line in sorted(lines, key=itemgetter("time")):
+        attempts[line["number"]].append(line["attempt"])
+    return [number for number, each in attempts.items() if each != sorted(each)]

@@ -42,7 +42,7 @@ def problems():
     return [each for each in found if each.code.startswith("engine")]
 
 
-def test_why_says_that_the_engine_is_away(follower):
+def test_engine_that_is_away_is_named_and_its_address_only_to_who_may_see_daemons(follower):
     knows(error=f"no answer from {ADDRESS}")
     instance = types.note.enqueue(path="")
     [reason] = reasons(instance)
@@ -55,28 +55,53 @@ def test_why_says_that_the_engine_is_away(follower):
     assert queue.explain(instance).starts.why == "engine-away"
     [secret] = reasons(instance, daemons=False)
     assert ADDRESS not in secret.sentence + str(secret.facts)
+    [problem] = problems()
+    assert (problem.code, problem.error) == ("engine-away", f"no answer from {ADDRESS}")
+    secret = problem.without_daemon()
+    assert ADDRESS not in str(health.document(secret))
+    assert secret.sentence.startswith("A daemon cannot reach the engine of the executor 'engine'")
+    assert ADDRESS not in "".join(health.health().problems)
 
 
-def test_why_says_what_the_cluster_lacks(follower):
-    instance = types.needs_gpu.enqueue(path="")
-    assert reasons(instance) == []
+def test_what_the_cluster_lacks_is_named_to_work_that_waits_for_it(follower):
+    """Health reports it only then."""
     knows(lacks={types.needs_gpu.identifier: "GPU=1. Did you mean 'gpu'?"})
-    [reason] = reasons(instance)
-    assert reason.code == "engine-lacks"
-    assert reason.sentence == (
-        "No host in the cluster of the executor 'engine' has GPU=1. Did you mean 'gpu'?"
-    )
     assert reasons(types.note.enqueue(path="")) == []
+    assert problems() == []
+    instance = types.needs_gpu.enqueue(path="")
+    [reason], [problem] = reasons(instance), problems()
+    assert reason.code == problem.code == "engine-lacks"
+    told = "No host in the cluster of the executor 'engine' has GPU=1. Did you mean 'gpu'?"
+    assert reason.sentence == told
+    assert "'engine'" in reason.helps.label
+    assert problem.types == (types.needs_gpu.identifier,)
+    assert problem.sentence.endswith("has GPU=1. Did you mean 'gpu'?")
+    knows()
+    assert reasons(instance) == []
+
+
+def test_cluster_without_hosts_is_named_if_work_is_due(follower):
     knows(hosts=0, places=0, room=0)
-    [reason] = reasons(instance)
+    assert problems() == []
+    [reason] = reasons(types.needs_gpu.enqueue(path=""))
     assert (reason.code, reason.facts["hosts"]) == ("engine-lacks", 0)
+    assert reason.sentence == "The cluster of the executor 'engine' has no host."
+    [problem] = problems()
+    assert problem.sentence == "Work is due, and the cluster of the executor 'engine' has no host."
 
 
-def test_why_says_that_others_use_the_cluster(follower):
+def test_why_says_what_others_use_of_the_cluster(follower):
+    """They use all places, or the attempts of this project use what a Type needs."""
     knows(room=0)
-    [reason] = reasons(types.note.enqueue(path=""))
+    instance = types.needs_gpu.enqueue(path="")
+    [reason] = reasons(instance)
     assert reason.code == "engine-full"
     assert reason.sentence.endswith("other users of the cluster take 8 of its 8 places.")
+    knows()
+    types.needs_gpu.enqueue(path="")
+    follower.claim()
+    [reason] = reasons(types.needs_gpu.enqueue(path=""))
+    assert (reason.code, reason.facts["used"]) == ("resources", {"GPU": 2})
 
 
 def test_why_names_the_executor_that_no_daemon_runs(db):
@@ -85,42 +110,6 @@ def test_why_names_the_executor_that_no_daemon_runs(db):
     assert reason.code == "unserved"
     assert "executor 'engine'" in reason.helps.label
     assert reason.helps.command == "manage.py atpd --executor engine"
-
-
-def test_why_says_that_the_resources_of_the_cluster_are_in_use(follower):
-    for _ in range(2):
-        types.needs_gpu.enqueue(path="")
-    follower.claim()
-    [reason] = reasons(types.needs_gpu.enqueue(path=""))
-    assert (reason.code, reason.facts["used"]) == ("resources", {"GPU": 2})
-
-
-def test_health_reports_what_the_cluster_lacks_only_if_work_waits_for_it(follower):
-    knows(lacks={types.needs_gpu.identifier: "GPU=1."})
-    types.note.enqueue(path="")
-    assert problems() == []
-    types.needs_gpu.enqueue(path="")
-    [problem] = problems()
-    assert problem.types == (types.needs_gpu.identifier,)
-    assert problem.sentence.endswith("has GPU=1.")
-
-
-def test_health_reports_a_cluster_without_hosts_only_if_work_is_due(follower):
-    knows(hosts=0, places=0, room=0)
-    assert problems() == []
-    types.note.enqueue(path="")
-    [problem] = problems()
-    assert problem.sentence == "Work is due, and the cluster of the executor 'engine' has no host."
-
-
-def test_address_of_an_engine_is_for_users_who_may_see_daemons(follower):
-    knows(error=f"no answer from {ADDRESS}")
-    [problem] = problems()
-    assert (problem.code, problem.error) == ("engine-away", f"no answer from {ADDRESS}")
-    secret = problem.without_daemon()
-    assert ADDRESS not in str(health.document(secret))
-    assert secret.sentence.startswith("A daemon cannot reach the engine of the executor 'engine'")
-    assert ADDRESS not in "".join(health.health().problems)
 
 
 def test_daemon_whose_engine_is_away_has_no_green_badge(follower, admin_client):

@@ -24,12 +24,15 @@ class Scene:
     def codes(self, subject):
         return queue.explain(subject).codes
 
-    def first(self, subject):
-        """Return the first cause in the explanation of an Instance."""
-        return queue.explain(subject).reasons[0]
+    def finds(self, subject, code, **facts):
+        """Assert that the first cause of an Instance has this code and these facts; return it."""
+        found = queue.explain(subject).reasons[0]
+        assert found.code == code
+        assert {name: found.facts[name] for name in facts} == facts
+        return found
 
     def apply(self, reason):
-        """Carry out the action that a cause suggests, by its command."""
+        """Carry out what a cause suggests, by its command."""
         words = shlex.split(reason.helps.command)
         assert words[:2] == ["manage.py", "atp"]
         shell(*words[2:])

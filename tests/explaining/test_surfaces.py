@@ -230,7 +230,5 @@ def test_lists_show_the_first_cause_of_the_explanation(scene, world):
     for one, words in ((waiting, "its downstream is not healthy"), (deferred, "deferred")):
         assert found[one.pk].code == queue.explain(one).codes[0]
         assert found[one.pk].words == words
-    reason = scene.first(waiting)
-    assert (reason.code, reason.facts["downstream"]) == ("downstream", "relay")
-    scene.apply(reason)
+    scene.apply(scene.finds(waiting, "downstream", downstream="relay"))
     assert scene.starts(waiting, host)

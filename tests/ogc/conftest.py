@@ -8,6 +8,8 @@ from django.test import Client
 
 from atp import queue
 
+BOX = {"bbox": [7.0, 46.0, 8.0, 47.5], "day": "2030-02-01"}
+
 
 class Ogc:
     """A client of the service, logged in as a user, or as nobody."""
@@ -20,6 +22,15 @@ class Ogc:
 
     def get(self, path, **headers):
         return self._call("GET", path, **headers)
+
+    def pages(self, path):
+        """Return a page and all that follow it, as documents."""
+        found = []
+        while path:
+            found.append(self.get(path).json())
+            following = [each["href"] for each in found[-1]["links"] if each["rel"] == "next"]
+            path = following[0] if following else None
+        return found
 
     def delete(self, path):
         return self._call("DELETE", path)
@@ -62,3 +73,11 @@ def operator(db):
 @pytest.fixture
 def types(db):
     queue.register_all()
+
+
+@pytest.fixture
+def job(ogc, types):
+    """The path of a job that waits."""
+    answer = ogc.execute("ogc.relief", {"inputs": BOX})
+    assert answer.status_code == 201, answer.json()
+    return answer.headers["Location"]

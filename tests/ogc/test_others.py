@@ -13,14 +13,7 @@ from atp.reports.explaining.explain import SHORT
 from atp.states import Event, Reason, State
 from atp.store import get_store
 
-from .conftest import Ogc
-
-
-@pytest.fixture
-def job(ogc, types):
-    """The path of a job that waits."""
-    answer = ogc.execute("ogc.relief", {"inputs": {"bbox": [7, 46, 8, 47]}})
-    return answer.headers["Location"]
+from .conftest import BOX, Ogc
 
 
 def texts(client, job):
@@ -68,7 +61,7 @@ class TestCauses:
         with Graph("merge of bob") as graph:
             first = graph.add(queue.declared("ogc.private"), name="secret-node")
             relief = queue.declared("ogc.relief").using(collection="user:ann")
-            graph.add(relief, bbox=[7, 46, 8, 47], after=first)
+            graph.add(relief, bbox=BOX["bbox"], after=first)
         merge = Instance.objects.get(type__identifier="ogc.relief")
         job = f"/ogc/jobs/{merge.uuid}"
         assert "It waits for other work to end." in texts(ogc, job)
@@ -94,28 +87,19 @@ def nothing(user, permission):
 
 def test_client_of_a_full_queue_reads_no_count(ogc, operator, types):
     queue.limit("ogc.relief", max_waiting=2)
-    body = {"inputs": {"bbox": [7, 46, 8, 47]}}
-    answers = [ogc.execute("ogc.relief", body) for _ in range(9)]
-    [*_, last] = answers
+    [*_, last] = [ogc.execute("ogc.relief", {"inputs": BOX}) for _ in range(9)]
     assert last.status_code == 429
     assert not any(char.isdigit() for char in last.json()["detail"])
-    assert "2" in operator.execute("ogc.relief", body).json()["detail"]
+    assert "2" in operator.execute("ogc.relief", {"inputs": BOX}).json()["detail"]
 
 
 def test_client_reads_its_error_and_not_that_its_callback_was_enqueued(ogc, atp, types):
     job = ogc.execute("ogc.echo", {"inputs": {"fail": True}}, Prefer="respond-async")
     job = job.headers["Location"]
     atp.drain(raises=False)
-    instance = instance_of(job)
-    LogRecord.objects.create(
-        instance=instance,
-        time=get_store().now(),
-        kind="hook",
-        state=instance.state,
-        attempt=1,
-        level=20,
-        message="on_failed: atp.callback was enqueued",
-    )
+    row = instance_of(job).log.last()
+    row.pk, row.kind, row.message = None, "hook", "on_failed: atp.callback was enqueued"
+    row.save(force_insert=True)
     said = texts(ogc, job)
     assert "it was told to fail" in said
     assert "atp.callback" not in said
@@ -137,8 +121,8 @@ def test_operator_sees_his_own_jobs_whatever_the_rule_allows(settings, types, db
     user = User.objects.create_user("carla")
     user.user_permissions.set(Permission.objects.filter(content_type__app_label="atp"))
     carla, bob = Ogc(user), Ogc(User.objects.create_user("bob"))
-    body = {"inputs": {"bbox": [7, 46, 8, 47]}}
-    own, other = (each.execute("ogc.relief", body).json()["jobID"] for each in (carla, bob))
+    answers = [each.execute("ogc.relief", {"inputs": BOX}) for each in (carla, bob)]
+    own, other = (each.json()["jobID"] for each in answers)
     assert carla.get(f"jobs/{own}").status_code == 200
     assert carla.get(f"jobs/{other}").status_code == 404
     assert [each["jobID"] for each in carla.get("jobs").json()["jobs"]] == [own]

@@ -14,7 +14,6 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT4
 
 FOLDER = os.environ.get("ATP_OGC_SCHEMAS")
-BOX = {"bbox": [7.0, 46.0, 8.0, 47.5]}
 
 pytestmark = pytest.mark.skipif(
     not FOLDER, reason="ATP_OGC_SCHEMAS does not name a folder with the published schemas"
@@ -74,13 +73,9 @@ def test_job(ogc, types, atp, status):
     assert is_valid(results, "results" if status == "successful" else "exception")
 
 
-def test_results_with_values_links_and_objects(ogc, types, atp):
-    job = ogc.execute("ogc.relief", {"inputs": BOX}).headers["Location"]
+def test_results_and_refusals_of_an_execution(ogc, job, atp):
     atp.drain()
     assert is_valid(ogc.get(f"{job}/results").json(), "results")
-
-
-def test_refused_execution(ogc, types):
     refused = ogc.execute("ogc.relief", {"inputs": {"bbox": [1]}})
     assert refused.status_code == 400
     assert is_valid(refused.json(), "exception")

@@ -1,7 +1,7 @@
 """Inputs by reference, which a worker fetches from a server that the project allows."""
 
-import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
@@ -9,29 +9,19 @@ import pytest
 from atp.models import Instance
 from atp.states import Reason, State
 
-SITES = {
-    "/box.json": ("application/json", json.dumps([7, 46, 8, 47.5])),
-    "/day.json": ("application/json", json.dumps("2030-02-01")),
-    "/day": ("text/plain", "2030-02-01"),
-    "/text": ("text/plain; charset=utf-8", "from elsewhere"),
+FILES = {
+    "box.json": "[7, 46, 8, 47.5]",
+    "day.json": '"2030-02-01"',
+    "text.txt": "from elsewhere",
 }
 
 
-class Site(BaseHTTPRequestHandler):
-    def do_GET(self):
-        content_type, text = SITES.get(self.path, ("text/plain", ""))
-        self.send_response(200 if text else 404)
-        self.send_header("Content-Type", content_type)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
-def site(settings):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+def site(settings, tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
@@ -58,17 +48,17 @@ def test_values_are_fetched_by_the_worker(site, ogc, types, atp):
 
 
 def test_text_is_text(site, ogc, types, atp):
-    instance = run(ogc, atp, "ogc.echo", {"text": {"href": f"{site}/text"}})
+    instance = run(ogc, atp, "ogc.echo", {"text": {"href": f"{site}/text.txt"}})
     assert instance.response.value == "from elsewhere"
 
 
 @pytest.mark.parametrize(
     ("process", "inputs", "said"),
     [
-        ("ogc.relief", {"bbox": {"href": "/text"}}, "bbox"),
+        ("ogc.relief", {"bbox": {"href": "/text.txt"}}, "bbox"),
         ("ogc.echo", {"text": {"href": "/missing"}}, "404"),
         ("ogc.echo", {"text": {"href": "https://localhost/x"}}, "private address"),
-        ("ogc.echo", {"pause": {"href": "/text", "type": "application/json"}}, "pause"),
+        ("ogc.echo", {"pause": {"href": "/text.txt", "type": "application/json"}}, "pause"),
     ],
 )
 def test_what_does_not_fit_ends_the_job(site, ogc, types, atp, process, inputs, said):
@@ -80,12 +70,8 @@ def test_what_does_not_fit_ends_the_job(site, ogc, types, atp, process, inputs, 
     assert said in ogc.get(f"jobs/{instance.uuid}").json()["message"]
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["http://a.example.org/x", "https://a.example.org/x", "https://10.0.0.1/x", "file:///etc/x"],
-)
-def test_address_that_is_not_allowed_is_refused_at_once(site, ogc, types, address):
-    answer = ogc.execute("ogc.echo", {"inputs": {"text": {"href": address}}})
+def test_address_that_is_not_allowed_is_refused_at_once(site, ogc, types):
+    answer = ogc.execute("ogc.echo", {"inputs": {"text": {"href": "https://a.example.org/x"}}})
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["field"] == "inputs.text"
     assert not Instance.objects.exists()
