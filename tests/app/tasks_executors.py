@@ -64,18 +64,6 @@ def beats(context, *, path, seconds=60.0, number=0):
     record(path, event="end", **facts)
 
 
-@task_type("elsewhere.talks", executor=ENGINE)
-def talks(context, *, path, flag, count):
-    """Say something ``count`` times, once there is a file ``flag``."""
-    record(path, event="start")
-    while not os.path.exists(flag):
-        time.sleep(0.02)
-    for number in range(count):
-        logging.getLogger("elsewhere").warning("said %d", number)
-        context.check()
-    record(path, event="said")
-
-
 @task_type("elsewhere.loops", executor=ENGINE, cancel_grace=1)
 def loops(context, *, path):
     """Never come back from code of C."""
