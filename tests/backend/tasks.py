@@ -125,6 +125,11 @@ async def which(context):
 
 
 @task(takes_context=True)
+async def async_with_context(context):
+    return context.attempt
+
+
+@task(takes_context=True)
 def who(context, number=0):
     result = context.task_result
     context.atp.progress(1, 2)

@@ -99,8 +99,8 @@ def test_async_task_knows_its_attempt_without_querying_the_database(run, monkeyp
     # Only the time of its enqueue is not known then.
     away = Mock(side_effect=OperationalError("the database is away"))
     monkeypatch.setattr("atp.backend.results.history", away)
-    tasks.which.using(priority=9).enqueue()
-    assert run().response.data == b"[1,false]"
+    tasks.async_with_context.using(priority=9).enqueue()
+    assert run().response.data == b"1"
 
 
 def test_handler_gets_values_that_json_lacks(run, told):
