@@ -106,7 +106,7 @@ def test_enqueue_is_refused_if_the_oldest_due_task_is_older_than_max_wait(declar
         type.enqueue()
 
 
-def test_batch_is_admitted_as_a_whole_under_the_limit_of_its_type_or_lane(declare):
+def test_batch_is_admitted_as_a_whole_under_the_limit_of_its_type(declare):
     type = declare(max_waiting=10)
     fill(type, 5)
     with pytest.raises(QueueFull):
@@ -120,16 +120,20 @@ def test_batch_is_admitted_as_a_whole_under_the_limit_of_its_type_or_lane(declar
     assert Instance.objects.of_type("tests.add").count() == 0
     with pytest.raises(InvalidOption, match=r"tests.echo can never take 11 Instances at once"):
         type.enqueue_many([{}] * 11)
-    # A limit that an operator sets overrides the declared limit, and that of a lane is its own.
+    # A limit that an operator sets overrides the declared limit.
     queue.limit(NAME, max_waiting=None, by="ann")
     fill(type, 5)
     assert queue.unlimit(NAME).limit.max_waiting == 10
-    queue.limit(NAME, max_waiting=None)
+
+
+def test_limit_of_one_lane_does_not_affect_another_lane(db):
+    """The code declares no limit: the only one is the one that an operator has set."""
+    queue.register_all()
     queue.limit(NAME, "a", max_waiting=1)
-    fill(type, 1, collection="a")
+    fill(echo, 1, collection="a")
     with pytest.raises(QueueFull, match="collection “a” is full"):
-        type.using(collection="a").enqueue()
-    type.using(collection="b").enqueue()
+        echo.using(collection="a").enqueue()
+    echo.using(collection="b").enqueue()
 
 
 def test_enqueue_into_a_full_queue_still_returns_an_existing_instance(declare):
@@ -167,6 +171,13 @@ def test_enqueue_that_tolerates_a_delay_is_due_later_instead_of_refused(declare)
     due = [queue.task(each).due_at - each.created for each in (now, later)]
     assert due[0] <= timedelta(seconds=1)
     assert timedelta(seconds=9) <= due[1] <= timedelta(seconds=11)
+    # Of a batch, those that do not fit are delayed.
+    type = declare(max_waiting=10).using(on_full="delay", delay_tolerance=3600)
+    queue.cancel(now, later)
+    admission.forget_counts()
+    batch = type.enqueue_many([{}] * 15)
+    delays = [queue.task(each).due_at - each.created for each in batch]
+    assert [delay > timedelta(seconds=5) for delay in delays] == [False] * 9 + [True] * 6
     # The delay never exceeds start_before.
     options = {"delay_tolerance": 3600, "start_before": timedelta(seconds=10)}
     later = type.using(**options).enqueue()

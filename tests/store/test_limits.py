@@ -59,6 +59,17 @@ class TestAhead:
         found = collections(task for _ in range(4) for task in host.claim(100, [ONE], free=2))
         assert found == {"a": 3, "b": 37}
 
+    def test_lanes_that_bind_are_claimed_beside_those_that_do_not(self, world):
+        for name in ("wide", "narrow", "other"):
+            world.enqueue(50, collection=name)
+        world.store.control.limit(scope(ONE, "wide"), max_running=100)
+        world.store.control.limit(scope(ONE, "narrow"), max_running=1)
+        host, _ = world.host(), world.host()
+        found = collections(task for _ in range(3) for task in host.claim(30, [ONE], free=2))
+        assert found["narrow"] == 1
+        assert found["wide"] >= 30
+        assert found["other"] >= 10
+
     def test_by_weight_beside_another_type(self, world):
         """G9."""
         world.enqueue(400)

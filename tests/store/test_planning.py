@@ -204,6 +204,20 @@ def test_a_pause_ends_by_itself(store, schedule, is_paused_anew):
     assert len(told(E)) == 1
 
 
+def test_slots_of_one_pause_are_one_row_and_those_of_the_next_pause_another(store, schedule):
+    """Each row says who has paused the schedule, and why."""
+    row = schedule(every=HOUR)
+    for who, slots in (("ann", 3), ("bob", 1)):
+        store.schedules.pause(NAME, who=who, reason="storage moves")
+        for _ in range(slots):
+            store.schedules.plan(now=Schedule.objects.get().next_at)
+    told = Slot.objects.order_by("at").values_list("at", "count", "message")
+    assert [*told] == [
+        (row.next_at, 3, "paused by ann: storage moves"),
+        (row.next_at + 3 * HOUR, 1, "paused by bob: storage moves"),
+    ]
+
+
 @pytest.mark.parametrize("is_edited", [False, True])
 def test_resumed_or_edited_it_goes_on_after_now(store, schedule, is_edited):
     """G16: never at once; the outcomes of the slots before are kept."""
