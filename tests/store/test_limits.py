@@ -56,7 +56,7 @@ class TestAhead:
         world.store.control.limit(scope(ONE), max_running=40)
         world.store.control.limit(scope(ONE, "a"), max_running=3)
         host = world.host()
-        found = collections(task for _ in range(4) for task in host.claim(100, [ONE], free=2))
+        found = collections(task for _ in range(6) for task in host.claim(10, [ONE], free=2))
         assert found == {"a": 3, "b": 37}
 
     def test_lanes_that_bind_are_claimed_beside_those_that_do_not(self, world):
