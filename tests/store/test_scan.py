@@ -215,13 +215,14 @@ class TestTaskThatDoesNotFit:
         Instance.objects.update(attempt=case.number)
 
     def test_stops_nobody(self, world, host):
-        """G2: neither a claim, nor a sweep, nor a daemon that leaves or joins anew."""
+        """G2, G9: neither claims of one Task, nor a sweep, nor a daemon that leaves or joins."""
         bad = world.bring_to(State.RUNNING, host)
         Task.objects.filter(pk=bad.instance).update(daemon=None, due_at=world.store.now() - LONG)
         if IS_SQLITE:
             assert host.claim(limit=1) == []
-            good = world.enqueue(2)
-            assert [claimed.instance for claimed in host.claim(limit=2)] == good
+            good = world.enqueue(3, collection="behind it")
+            claimed = [each.instance for _ in good for each in host.claim(limit=1)]
+            assert claimed == good
         age(bad.instance)
         scan(world)
         [odd] = world.enqueue(due=world.store.now() + LONG)
