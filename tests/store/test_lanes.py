@@ -1,6 +1,7 @@
 """The store contract: lanes, and how claims are shared between them (G9)."""
 
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 from django.db.models import F
@@ -9,6 +10,7 @@ from atp import messages
 from atp.exceptions import GateChanged
 from atp.models import Gate, Kind, Limit, LogRecord, Type
 from atp.states import Event
+from atp.store.common.store import ORMStore
 from atp.store.facts import Changes
 
 from ..nonsense import tells
@@ -339,3 +341,26 @@ def test_a_limited_lane_gets_as_much_as_each_of_the_others(world, lanes, count, 
     assert found.keys() == set(lanes)
     assert min(found.values()) >= least, found
     assert len(lanes) == 3 or max(found.values()) <= 30, found
+
+
+@pytest.mark.parametrize("first", [-60, 300])
+def test_outlook_is_that_of_the_portable_store(world, first):
+    """The portable one reads each fact by itself; databases with a store of their own do not."""
+    host = world.host(ONE, TWO, request="quiet")
+    world.enqueue(2, collection="full")
+    world.store.control.limit(scope(ONE, "full"), max_running=1)
+    host.claim()
+    for type, lane, due in ((ONE, "held", -90), (ONE, "", first), (TWO, "", 400), (THREE, "", -90)):
+        world.enqueue(type=type, collection=lane, due=world.store.now() + due * SECOND)
+    world.store.control.shut(scope(ONE, "held"), "hold")
+    world.enqueue(collection="held", start_before=world.store.now() - SECOND)
+    world.host().lose_lease()
+    ours, theirs = (
+        asdict(store.daemons.outlook([ONE, TWO], daemon=host.uuid))
+        for store in (world.store, ORMStore(world.store.alias))
+    )
+    assert (ours["late"], ours["lost"], ours["request"]) == (True, True, "quiet")
+    assert ours["due"] == pytest.approx(first, abs=20)
+    for name in ("due", "planned"):
+        assert ours.pop(name) == pytest.approx(theirs.pop(name), abs=20)
+    assert ours == theirs
