@@ -385,16 +385,19 @@ def test_a_backfill_of_a_slot_at_which_an_older_row_begins(store, schedule):
     assert told(M) == [(until, until, 10)]
 
 
-def test_missed_slots_begin_behind_one_that_was_backfilled_while_it_waited(store, schedule):
+def test_missed_slots_begin_behind_one_that_was_backfilled_while_it_waited(
+    store, schedule, monkeypatch
+):
     """It waited for its jitter, so planning begins with it when daemons are back."""
-    came = schedule(every=10 * MINUTE, jitter=10 * MINUTE, missed="skip").next_at - 10 * MINUTE
-    Schedule.objects.update(next_at=came, due_at=store.now() + MINUTE)
+    delay = 50 * MINUTE
+    monkeypatch.setattr("atp.store.common.slots.jitter", lambda *args: delay)
+    given = {"jitter": HOUR, "missed": "skip", "late_after": MINUTE}
+    came = schedule(every=10 * MINUTE, **given).next_at - 10 * MINUTE
+    Schedule.objects.update(next_at=came, due_at=came + delay)
     store.schedules.backfill(NAME, [came])
-    store.schedules.plan(now=came + 5 * HOUR)
+    store.schedules.plan(now=came + delay + 245 * MINUTE)
     assert told(E) == [(came, came, 1)]
-    [(first, last, count)] = told(M)
-    assert first == came + 10 * MINUTE
-    assert count == (last - first) / (10 * MINUTE) + 1 > 20
+    assert told(M) == [(came + 10 * MINUTE, came + 240 * MINUTE, 24)]
 
 
 def test_a_slot_whose_planning_fails_once_is_not_late_by_that(store, schedule, monkeypatch):
